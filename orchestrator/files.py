@@ -30,17 +30,17 @@ Formats of other programs have none."""
 
 
 @contextmanager
-def make_scratch_folder(beside: Path, name: str) -> Iterator[Path]:
+def make_scratch_folder(neighbor: Path, name: str) -> Iterator[Path]:
     """A new private folder in the folder ``beside``, ``.NAME-RANDOM.tmp``, which is gone after the
     block. Raises OSError.
 
     It is locked for as long as its process lives: what a killed process left under this name is
     removed first.
     """
-    remove_abandoned_folders(beside, name)
+    remove_abandoned_folders(neighbor, name)
     while True:
         folder = Path(
-            tempfile.mkdtemp(prefix=_make_folder_prefix(name), suffix=_SCRATCH, dir=beside)
+            tempfile.mkdtemp(prefix=_make_folder_prefix(name), suffix=_SCRATCH, dir=neighbor)
         )
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         if _try_to_lock(lock):
@@ -83,16 +83,16 @@ def _try_to_lock(lock: int) -> bool:
     return os.fstat(lock).st_nlink > 0
 
 
-def remove_abandoned_folders(beside: Path, name: str) -> None:
+def remove_abandoned_folders(neighbor: Path, name: str) -> None:
     """Remove folders of ``scratch`` that no process holds. Where the file system has no locks,
     they stay."""
     start = _make_folder_prefix(name)
     with suppress(OSError):
-        for name in os.listdir(beside):  # noqa: PTH208  half the time of iterdir
+        for name in os.listdir(neighbor):  # noqa: PTH208  half the time of iterdir
             if not name.startswith(start) or not name.endswith(_SCRATCH):
                 continue
             with suppress(OSError):
-                path = beside / name
+                path = neighbor / name
                 lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
                 try:
                     if os.fstat(lock).st_uid == os.geteuid():

@@ -109,16 +109,16 @@ class DeclaredOption:
         return not self.option.names and {bool, type(None)} <= set(get_args(self.hint))
 
     @property
-    def several(self) -> Any:
+    def item_hint(self) -> Any:
         """Return the hint of one value if the option has several; None if it has one."""
         hints = (self.hint, *get_args(self.hint))
         sequences = (hint for hint in hints if get_origin(hint) in (Sequence, tuple))
         return next((get_args(hint)[0] for hint in sequences), None)
 
     @property
-    def kind(self) -> Any:
+    def value_type(self) -> Any:
         """Return what one value of the option is: one of KINDS."""
-        hint = self.several or self.hint
+        hint = self.item_hint or self.hint
         return next((kind for kind in KINDS if kind in (hint, *get_args(hint))), str)
 
     def parse_word(self, text: str) -> Any:
@@ -126,9 +126,9 @@ class DeclaredOption:
         if self.option.parse is not None:
             return self.option.parse(text)
         try:
-            value = self.kind(text)
+            value = self.value_type(text)
         except ValueError:
-            number = "a whole number" if self.kind is int else "a number"
+            number = "a whole number" if self.value_type is int else "a number"
             raise UsageError(f"`{self.name}`: '{text}' is not {number}") from None
         self.check_range(value, text)
         return value
@@ -170,7 +170,7 @@ def parse_option_texts(options: Part) -> Part:
                 field.check_range(value, value)
         elif str not in (get_args(field.hint) if is_union else (field.hint,)):
             read = field.parse_word(value)
-            is_one = field.several is not None and field.option.parse is None
+            is_one = field.item_hint is not None and field.option.parse is None
             values[field.name] = (read,) if is_one else read
     changed: Any = options
     return replace(changed, **values) if values else options

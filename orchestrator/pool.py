@@ -196,7 +196,7 @@ class _Pool(Generic[T]):
         while True:
             while not self.heard[number]:
                 self._give_items_to_idle_workers(number + AHEAD * self.processes)
-                self._hear()
+                self._receive_worker_events()
             event = self.heard[number].popleft()
             match event:
                 case _WorkerError(error):
@@ -235,7 +235,7 @@ class _Pool(Generic[T]):
             worker.deadline = time.monotonic() + self.seconds(self.items[self.next])
             self.next += 1
 
-    def _hear(self) -> None:
+    def _receive_worker_events(self) -> None:
         """Take the next event of each worker that has one; of a worker that is gone, its last."""
         busy = [worker for worker in self.workers if worker.item is not None]
         seconds_left = min((worker.deadline for worker in busy), default=0) - time.monotonic()

@@ -89,7 +89,7 @@ def load_comparison_side(
             else _ingest_temporarily(path, messages, limit)
         )
     else:
-        label, runs = _find_in_store(text, store)
+        label, runs = _load_runs_and_label_from_store(text, store)
     if not any(run.status == "ok" for run in runs):
         reason = next((f": {run.reason}" for run in runs if run.reason), "")
         raise PerfctlError(
@@ -117,7 +117,7 @@ def _load_newest_with_repeats(path: Path) -> list[Run]:
         return load_readable_runs(connection, sorted(with_repeats))
 
 
-def _find_in_store(text: str, store: Path) -> tuple[str, list[Run]]:
+def _load_runs_and_label_from_store(text: str, store: Path) -> tuple[str, list[Run]]:
     if not store.is_file():
         problem = f"file '{text}' not found, and database {store} does not exist"
         raise UsageError(problem, "Name an existing file, folder or database")

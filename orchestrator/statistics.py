@@ -75,7 +75,7 @@ class _LogMean:
     freedom: float
 
 
-def compute_interval(values: Sequence[float]) -> tuple[float, float] | None:
+def compute_95_interval_of_mean(values: Sequence[float]) -> tuple[float, float] | None:
     """Return the 95% interval of the typical value of several runs (Student's t on logarithms);
     None for one run, or a 0."""
     if len(values) < 2 or min(values) <= 0:

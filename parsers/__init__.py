@@ -64,7 +64,7 @@ class Parser:
     def sniff(self, path: Path, head: bytes) -> bool:
         """Return whether this parser reads the file. ``head`` is its first HEAD_BYTES, empty for a
         folder. Never raises."""
-        return bool(self.load().sniff(path, head))
+        return bool(self.load_module().sniff(path, head))
 
     def parse(self, path: Path, **options: Any) -> Report:
         """Read the file with the ``options`` of ``perfctl.parsers.parse`` that its format has.
@@ -76,10 +76,10 @@ class Parser:
             raise ReportError(path, "unknown", reason, "Name a Kineto trace, or omit --capture")
         own_options = {name: value for name, value in options.items() if name in self.options}
         with pause_garbage_collection():
-            report: Report = self.load().parse(path, **own_options)
+            report: Report = self.load_module().parse(path, **own_options)
         return report
 
-    def load(self) -> Any:
+    def load_module(self) -> Any:
         """Return the module."""
         return import_module(f"perfctl.parsers.{self.module}")
 
@@ -409,7 +409,7 @@ def find_leading_file(path: Path) -> Path:
         if path.suffix == ".csv" and path.is_file() and path.stat().st_size:
             parser = sniff(path)
             if parser is not None and parser.joins_files:
-                first: Path = parser.load().find_leading_file(path)
+                first: Path = parser.load_module().find_leading_file(path)
                 return first
     return path
 

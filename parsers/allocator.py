@@ -37,15 +37,15 @@ def make_memory_samples(devices: Mapping[int, Iterable[AllocatorReading]]) -> li
 
 
 def keep_peak_readings(
-    readings: list[AllocatorReading], most: int = CURVE
+    readings: list[AllocatorReading], max_readings: int = CURVE
 ) -> list[AllocatorReading]:
     """Return at most ``most`` of the readings, which is at least 2: the peaks of equal parts.
 
     Of a part whose highest ``allocated`` and highest ``reserved`` are two readings, both stay.
     """
-    if len(readings) <= most:
+    if len(readings) <= max_readings:
         return readings
-    size = -(-len(readings) // (most // 2))
+    size = -(-len(readings) // (max_readings // 2))
     peaks_of_parts = []
     for first in range(0, len(readings), size):
         part = range(first, min(first + size, len(readings)))

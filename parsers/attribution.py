@@ -43,7 +43,7 @@ class SpanArrays(NamedTuple):
     end: Integers
     """ns; NEVER for a range that never ended."""
 
-    def take(self, index: npt.NDArray[Any]) -> SpanArrays:
+    def select_spans(self, index: npt.NDArray[Any]) -> SpanArrays:
         """Return the spans at ``index``, in its order; a negative index gives a span of
         no thread."""
         if not len(self.start):
@@ -148,7 +148,7 @@ class RangeAttribution:
         self._nests: dict[str, IntervalNest] = {}
         for name, mark in marks.items():
             numbers = np.flatnonzero(push_pop & mark)
-            marked = ranges.take(numbers)
+            marked = ranges.select_spans(numbers)
             self._numbers[name] = np.append(numbers, NOBODY)
             self._nests[name] = IntervalNest(marked.thread, marked.start, marked.end)
         stack, nest = self._numbers["any"][:-1], self._nests["any"]
@@ -181,7 +181,7 @@ class RangeAttribution:
         innermost, marked = self._find_on_thread(mark, spans), self._numbers[mark][:-1]
         missing = np.flatnonzero(innermost < 0)
         if marked.size and missing.size:
-            innermost[missing] = self._find_in_time(spans.take(missing), marked)
+            innermost[missing] = self._find_in_time(spans.select_spans(missing), marked)
         return innermost
 
     def _find_in_time(self, spans: SpanArrays, marked: Integers) -> Integers:
@@ -192,12 +192,12 @@ class RangeAttribution:
         NOBODY for a process in which several threads have such ranges: the work could belong to any
         of them.
         """
-        inside = self._ranges.take(marked)
+        inside = self._ranges.select_spans(marked)
         is_only = np.zeros(len(marked), bool)
         for process in np.unique(inside.process):
             members = inside.process == process
             is_only[members] = np.unique(inside.thread[members]).size == 1
-        inside = inside.take(np.flatnonzero(is_only))
+        inside = inside.select_spans(np.flatnonzero(is_only))
         nest = IntervalNest(inside.process, inside.start, inside.end)
         places = nest.locate_starts(spans.process, spans.start)
         return _take_or_nobody(marked[is_only], nest.find_innermost_around(places, spans.end))

@@ -136,7 +136,7 @@ def record(
     folder = Path(out).absolute() / f"torch-{make_safe_file_name(name)}"
     setting = SweepSetting(batch)
     paths = RunPaths(folder, setting, len(list_run_folders(folder, setting)) + 1)
-    trace = paths.report(".pt.trace.json.gz")
+    trace = paths.get_report_path(".pt.trace.json.gz")
     options = ScriptOptions(
         ScriptCommand("script", name, ()),
         (),
@@ -149,7 +149,7 @@ def record(
         warmup=warmup,
         step_marker=step_marker,
     )
-    shutil.rmtree(paths.part, ignore_errors=True)
+    shutil.rmtree(paths.partial_folder, ignore_errors=True)
     problems: list[str] = []
     keeper = ScriptRecordWriter(options, problems.append)
     keeper.write()
@@ -162,11 +162,11 @@ def record(
     try:
         yield recording
     except BaseException as error:
-        keeper.end(error)
+        keeper.note_script_end(error)
         if any(step.phase == "step" for step in keeper.record.steps):
             _store_recording(recording, paths, keeper.record, trace)
         raise
-    keeper.end(None)
+    keeper.note_script_end(None)
     if not keeper.record.steps:
         raise RunFailed(f"nothing was recorded: {keeper.record.reason}")
     for problem in problems:
@@ -182,7 +182,7 @@ def _store_recording(
     from perfctl.orchestrator.ingest.sweep import ingest_folder
 
     write_json_atomically(
-        paths.part / "run.json",
+        paths.partial_folder / "run.json",
         {
             "perfctl_run": 1,
             "profiler": "torch",

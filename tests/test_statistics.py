@@ -13,8 +13,8 @@ from perfctl.orchestrator.statistics import (
     UntestedRatio,
     adjust_by_holm,
     compare_samples,
+    compute_95_interval_of_mean,
     compute_autocorrelation,
-    compute_interval,
     compute_t_p_value,
     compute_t_quantile,
     compute_wilson_interval,
@@ -44,11 +44,11 @@ def test_the_interval_of_repeats_is_students_on_logarithms() -> None:
     # logarithms one step of log 1.1 apart: mean log 110, standard deviation log 1.1
     values = [100.0, 110.0, 121.0]
     reach = compute_t_quantile(0.95, 2) * math.log(1.1) / math.sqrt(3)
-    assert compute_interval(values) == pytest.approx(
+    assert compute_95_interval_of_mean(values) == pytest.approx(
         (110 * math.exp(-reach), 110 * math.exp(reach))
     )
-    assert compute_interval([100.0]) is None
-    assert compute_interval([0.0, 1.0]) is None
+    assert compute_95_interval_of_mean([100.0]) is None
+    assert compute_95_interval_of_mean([0.0, 1.0]) is None
 
 
 def rate(trials: int, make: object) -> float:
@@ -246,7 +246,7 @@ def test_a_0_is_no_share_of_anything_where_it_is_compared() -> None:
 
 
 def test_two_values_have_an_interval_and_a_huge_one_does_not_overflow() -> None:
-    assert compute_interval([1.0, math.e]) == pytest.approx(
+    assert compute_95_interval_of_mean([1.0, math.e]) == pytest.approx(
         (
             math.exp(0.5 - math.tan(0.475 * math.pi) / 2),
             math.exp(0.5 + math.tan(0.475 * math.pi) / 2),
@@ -259,7 +259,7 @@ def test_two_values_have_an_interval_and_a_huge_one_does_not_overflow() -> None:
 
 def test_the_interval_of_two_far_repeats_says_nothing_and_how_many_more_would_settle_it() -> None:
     """Two runs have t = 12.7: 1 s and 1.5 s give an interval over more than a factor of 100."""
-    low, high = compute_interval([1.0, 1.5]) or (0.0, 0.0)
+    low, high = compute_95_interval_of_mean([1.0, 1.5]) or (0.0, 0.0)
     assert high / low > 100
     wide = judge_run_interval([1.0, 1.5])
     assert wide is not None

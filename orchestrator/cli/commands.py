@@ -85,7 +85,7 @@ class CommandGroup(TyperGroup):
     """Heading -> its commands, in this order, with their lines; without any, one list of all."""
 
     @property
-    def declared(self) -> Group | None:
+    def declared_group(self) -> Group | None:
         """Return the declaration; None for the list of all commands."""
         group: Group | None = self.context_settings.get("obj")
         return group
@@ -93,13 +93,15 @@ class CommandGroup(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read what was typed."""
         disable_type_conversion(self.get_params(ctx))
-        return list(super().parse_args(ctx, self.declared.read(args) if self.declared else args))
+        return list(
+            super().parse_args(ctx, self.declared_group.read(args) if self.declared_group else args)
+        )
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command of the list, or one that the group finds."""
         command = super().get_command(ctx, cmd_name)
-        if command is None and self.declared:
-            declared = self.declared.find(cmd_name)
+        if command is None and self.declared_group:
+            declared = self.declared_group.find(cmd_name)
             if declared is not None:
                 app = typer.Typer(add_completion=False, rich_markup_mode=None)
                 register_declared_command(app, cmd_name, declared.line, declared)
@@ -169,7 +171,7 @@ class DeclaredTyperCommand(TyperCommand):
 
 def _list_field_sources(command: Declared[Any, Any]) -> set[str]:
     """Return which parts of the typed line fill fields of a command."""
-    return {field.option.filled_from for field in command.fields}
+    return {field.option.filled_from for field in command.declared_options}
 
 
 def replace_fields_with_options(text: str, command: Declared[Any, Any]) -> str:
@@ -181,7 +183,11 @@ def replace_fields_with_options(text: str, command: Declared[Any, Any]) -> str:
 def map_fields_to_flags(command: Declared[Any, Any]) -> dict[str, str]:
     """Return field -> its option, or the name of its argument; with those of the built-in
     workloads, if the command passes words on."""
-    flags = {name: field.flag for field in command.fields for name in (field.parameter, field.name)}
+    flags = {
+        name: field.flag
+        for field in command.declared_options
+        for name in (field.parameter, field.name)
+    }
     if "rest" not in _list_field_sources(command):
         return flags
     from perfctl.workloads.models import WORKLOADS
@@ -306,7 +312,7 @@ def _run_and_print(
         field.name: parts[field.option.filled_from]
         if field.option.filled_from
         else parse_typed_value(field, typed[field.name])
-        for field in command.fields
+        for field in command.declared_options
     }
     options = command.make_options(values)
     check_output_files(options)
@@ -356,7 +362,7 @@ def _make_schema_option(command: Declared[Any, Any]) -> Any:
 
 def _build_typer_parameters(command: Declared[Any, Any]) -> list[inspect.Parameter]:
     """Return the parameters that typer reads; common ones come first in the help."""
-    typed = [field for field in command.fields if not field.option.filled_from]
+    typed = [field for field in command.declared_options if not field.option.filled_from]
     groups = sorted(typed, key=lambda field: HEADINGS.index(field.option.group))
     common = [field.name for field in groups if field.option.is_common]
     ranks = {name: number for number, name in enumerate(command.common or common)}
@@ -370,7 +376,7 @@ def _build_typer_parameters(command: Declared[Any, Any]) -> list[inspect.Paramet
 def _build_typer_parameter(field: DeclaredOption, heading: str) -> inspect.Parameter:
     """Return an option as typer declares it."""
     option, default = field.option, _format_typed_default(field)
-    kind = str if option.parse else field.kind
+    kind = str if option.parse else field.value_type
     text = option.help
     if default not in (None, False, inspect.Parameter.empty) and "Default:" not in text:
         default_words = "on" if default is True else default
@@ -387,7 +393,7 @@ def _build_typer_parameter(field: DeclaredOption, heading: str) -> inspect.Param
             rich_help_panel=heading,
             show_default=False,
         )
-    is_list = field.several is not None and option.parse is None
+    is_list = field.item_hint is not None and option.parse is None
     hint: Any = list[str] if is_list else bool if kind is bool else str
     annotation: Any = Annotated[hint | None, declared]
     return inspect.Parameter(field.name, KEYWORD, annotation=annotation, default=default)

@@ -44,32 +44,32 @@ class ProgressSteps:
             self._part_start = time.monotonic()
         self._what, self._done, self._path, self.total = label, done, path, total
 
-    def line(self) -> str:
+    def format_line(self) -> str:
         """Return "12 of 80: tracing torchvision:vgg16", "2 of 5: trace.json: reading, 41 of 111 MB,
         3 s"."""
         number = f"{min(self._done + 1, self.total)} of {self.total}: " if self.total > 1 else ""
         if self._path is None:
             return f"{number}{self._what}"
-        position, size = measure_read_position(self._path)
+        position, size = measure_read_and_total_bytes(self._path)
         read = f", {position / _MB:,.0f} of {size / _MB:,.0f} MB" if position else ""
         seconds = f"{time.monotonic() - self._part_start:.0f} s"
         return f"{number}{self._path.name}: {self._what}{read}, {seconds}"
 
-    def part(self) -> float:
+    def count_done_parts(self) -> float:
         """Return the parts done, with the share of the file that is read."""
-        position, size = measure_read_position(self._path) if self._path else (0, 0)
+        position, size = measure_read_and_total_bytes(self._path) if self._path else (0, 0)
         return self._done + (min(position / size, 1.0) if size else 0.0)
 
     def format_percent_and_time_left(self) -> str:
         """Return "42%, about 12 s left  "; nothing while that is not known."""
-        part = self.part()
+        part = self.count_done_parts()
         if not self.total or not 0 < part <= self.total:
             return ""
         spent = time.monotonic() - self._start
         time_left = _format_duration(spent * (self.total / part - 1))
         return f"{part / self.total * 100:.0f}%, about {time_left} left  "
 
-    def show(self, stopped: threading.Event) -> None:
+    def show_until(self, stopped: threading.Event) -> None:
         """Show the line until ``stopped`` is set."""
         if stopped.wait(AFTER_S) or not sys.stderr.isatty():
             return
@@ -77,9 +77,14 @@ class ProgressSteps:
             task: Any = bar.add_task("", total=self.total)
             while not stopped.wait(BAR_S):
                 text = console.escape_control_characters(
-                    self.format_percent_and_time_left() + self.line()
+                    self.format_percent_and_time_left() + self.format_line()
                 )
-                bar.update(task, description=text, completed=self.part(), total=self.total or None)
+                bar.update(
+                    task,
+                    description=text,
+                    completed=self.count_done_parts(),
+                    total=self.total or None,
+                )
 
 
 def _format_duration(seconds: float) -> str:
@@ -93,7 +98,7 @@ def show_progress() -> Iterator[ProgressSteps]:
     """Show on stderr how far a calculation is that reports its parts, if it takes over two seconds
     and stderr is a terminal."""
     steps, stopped = ProgressSteps(), threading.Event()
-    thread = threading.Thread(target=steps.show, args=(stopped,), daemon=True)
+    thread = threading.Thread(target=steps.show_until, args=(stopped,), daemon=True)
     thread.start()
     try:
         yield steps
@@ -102,7 +107,7 @@ def show_progress() -> Iterator[ProgressSteps]:
         thread.join()
 
 
-def measure_read_position(path: Path) -> tuple[int, int]:
+def measure_read_and_total_bytes(path: Path) -> tuple[int, int]:
     """Return the bytes of a file that this process has read, and its size; 0 for what is
     unknown."""
     try:

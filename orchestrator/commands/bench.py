@@ -157,7 +157,7 @@ class BenchRequest:
     options: BenchOptions
 
     @property
-    def store(self) -> Path:
+    def store_path(self) -> Path:
         """Return the named results database, otherwise perfctl.db next to the run folders."""
         return self.options.store or self.options.out.parent / DEFAULT_STORE
 
@@ -240,7 +240,7 @@ def run_bench(request: BenchRequest, events: Events = SILENT) -> BenchResult:
     Raises UsageError and ToolMissing before anything runs, Interrupted when asked to
     stop, StoreError.
     """
-    options, store, steady = request.options, request.store, request.options.steady
+    options, store, steady = request.options, request.store_path, request.options.steady
     if request.part and steady is not None:
         raise UsageError(
             "`steady` needs the results database, which the parts of a bench do not use",
@@ -272,7 +272,9 @@ def run_bench(request: BenchRequest, events: Events = SILENT) -> BenchResult:
         options.out.mkdir(parents=True, exist_ok=True)
     with nullcontext() if request.part else keep_complete_runs(store, "points"):
         points = load_fastest_points(store) if steady is not None else ()
-        unsteady = (point for point in points if point.spread * 100 > (steady or 0.0))
+        unsteady = (
+            point for point in points if point.interquartile_over_median * 100 > (steady or 0.0)
+        )
         done = measure_points(
             request.points,
             partial(plan_point_sweep, request),
@@ -432,7 +434,7 @@ def build_bench_view(result: BenchResult | BenchRequest) -> View:
     if isinstance(result, BenchRequest):
         return _build_design_view(result)
     request = result.request
-    wrote = f"Wrote {request.store}. Next: perfctl bench show"
+    wrote = f"Wrote {request.store_path}. Next: perfctl bench show"
     if request.part:
         done = "When all parts are done: the same command without --shard, --budget 0"
         wrote = f"Wrote {request.options.out}. {done}"

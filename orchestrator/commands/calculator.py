@@ -139,7 +139,7 @@ def _gather_calculator_contents(
     from perfctl.orchestrator.predict import prices, published
 
     names, missing = resolve_model_names(options.models, cached_models)
-    table = prices.load_price_table(options.prices).certain
+    table = prices.load_price_table(options.prices).without_doubtful_prices
     evidence, devices = find_store_evidence(options.store)
     planned = [build_planned_model(family) for family in PARAMETERS]
     traced, failed = trace_models(names, progress, cached_models)
@@ -166,12 +166,12 @@ def _describe_device_offers(
     measured, and "" for every other. ``prices``: also those that do not state their GPU model."""
     from perfctl.orchestrator.counts.hardware.machines import classify_gpu
     from perfctl.orchestrator.predict.prices import select_ambiguous_offers
-    from perfctl.orchestrator.predict.training import choose_gpu_power
+    from perfctl.orchestrator.predict.training import choose_gpu_watts_and_source
 
-    general = choose_gpu_power(evidence, device, "", None)
+    general = choose_gpu_watts_and_source(evidence, device, "", None)
     watts = {"": general} if general is not None else {}
     for model in sorted({draw.model for draw in evidence.power if draw.model}):
-        power = choose_gpu_power(evidence, device, model, None)
+        power = choose_gpu_watts_and_source(evidence, device, model, None)
         if power is not None and power != general:
             watts[model] = power
     board = device.board
@@ -200,7 +200,7 @@ def trace_models(
         if isinstance(model, str):
             failed[name] = model
         else:
-            cached_models.add(name, model)
+            cached_models.add_model(name, model)
     models = tuple(filter(None, map(cached_models.find_model, names)))
     return models, tuple(f"{name} is not included: {reason}." for name, reason in failed.items())
 

@@ -184,7 +184,7 @@ def raise_if_regressed(compared: CompareResult, events: Events) -> None:
     worse = comparison.regressions
     if worse:
         pair, row = worse[0]
-        batch = f" at batch {pair.batch}" if pair.batch else ""
+        batch = f" at batch {pair.batch_label}" if pair.batch_label else ""
         change = f", {format_percent_change(row.change)}" if row.change is not None else ""
         gate = f"over {comparison.gate * 100:g}%"
         heading = f"{len(worse)} regressions {gate}; largest"
@@ -212,7 +212,7 @@ def raise_if_regressed(compared: CompareResult, events: Events) -> None:
         for pair in comparison.pairs
         for row in pair.rows
     )
-    if comparison.judged == 0 and is_repeatable:
+    if comparison.judged_time_count == 0 and is_repeatable:
         events.warning(
             "no timing could be tested (see the reasons above). Rerun both sweeps with --repeat 5"
         )

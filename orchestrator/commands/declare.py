@@ -154,14 +154,14 @@ class Command(Generic[Options, Result]):
     """Fields of the options that are no options of this command."""
 
     @property
-    def fields(self) -> tuple[DeclaredOption, ...]:
+    def declared_options(self) -> tuple[DeclaredOption, ...]:
         """Return every option of the command."""
         declared: Any = self.options
         fields = (*self.own.values(), *list_options(declared))
         return tuple(field for field in fields if field.name not in self.without)
 
     def make_options(self, values: Mapping[str, Any]) -> Options:
-        """Return the options with these values, by the names of ``fields``."""
+        """Return the options with these values, by the names of ``declared_options``."""
         shared = {name: value for name, value in values.items() if name not in self.own}
         own_values = {"own": {name: values[name] for name in self.own}} if self.own else {}
         return self.options(**shared, **own_values)
@@ -248,7 +248,7 @@ def suggest_report_command(store: Path) -> str:
     return f"Next: perfctl report{option}"
 
 
-def parse_percentage(text: str) -> float:
+def parse_percentage_as_share(text: str) -> float:
     """ "5%" as 0.05. Raises UsageError for what is not a percentage."""
     percentage = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
     if percentage is None:
@@ -261,7 +261,7 @@ Gate = Annotated[
     Option(
         "Ignore changes up to this percentage.",
         metavar="PERCENT",
-        parse=parse_percentage,
+        parse=parse_percentage_as_share,
         typed_default="5%",
     ),
 ]

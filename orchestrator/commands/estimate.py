@@ -55,7 +55,7 @@ UNITS = {
 }
 
 
-def parse_byte_size(text: str, field: str, least: int) -> int:
+def parse_byte_size(text: str, field: str, min_bytes: int) -> int:
     """ "8GiB", "500MB" or "8589934592" as bytes. Raises UsageError."""
     number = text.strip().rstrip("BGIKMbgikm ")
     unit = text.strip()[len(number) :].strip().upper()
@@ -63,7 +63,7 @@ def parse_byte_size(text: str, field: str, least: int) -> int:
         size = int(float(number) * UNITS[unit])
     except (KeyError, ValueError, OverflowError):
         size = -1
-    if size < least:
+    if size < min_bytes:
         raise UsageError(f"invalid value '{text}' for `{field}`", "Use a size such as 8GiB or 24GB")
     return size
 

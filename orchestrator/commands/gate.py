@@ -31,7 +31,7 @@ from perfctl.orchestrator.compare.baseline import (
 from perfctl.orchestrator.compare.gate import (
     GateOutcome,
     MeasuredQuantities,
-    append_sessions,
+    append_sessions_to_baseline,
     judge_against_baseline,
 )
 from perfctl.orchestrator.compare.gate_quantities import measure_model, measure_runs
@@ -233,7 +233,7 @@ def _update_baseline(
             raise PerfctlError(problem, next(reasons, None))
         older = next((entry.measured for entry in baseline.entries if entry.name == name), None)
         if older is not None:
-            measured = append_sessions(older, measured, baseline.tolerances)
+            measured = append_sessions_to_baseline(older, measured, baseline.tolerances)
         baseline = baseline.replace_entry(BaselineEntry(name, facts, measured))
     write_text(options.baseline, format_baseline(baseline))
     places = [values for entry in baseline.entries for values in entry.measured.places.values()]

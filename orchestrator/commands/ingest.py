@@ -443,7 +443,7 @@ def open_reports(options: OpenOptions, events: Events) -> Opened:
         (view for view in (answer, *answer.chapters) if view.findings),
         next(iter(answer.chapters), answer),
     )
-    findings, cautions = first.stated
+    findings, cautions = first.finding_and_warning_sentences
     facts = "; ".join(f"{name}: {value}" for name, value in first.properties)
     title = answer.title or first.title
     if title != first.title:

@@ -128,7 +128,9 @@ class RequestedLedgers:
     options: LedgerOptions
     events: Events = SILENT
 
-    def each(self, make: Callable[[list[Analysis]], R], *, is_pickled: bool = False) -> Iterator[R]:
+    def map_run_groups(
+        self, make: Callable[[list[Analysis]], R], *, is_pickled: bool = False
+    ) -> Iterator[R]:
         """Yield what ``make`` returns for the analyses of a run group and of those of the same
         sweep, with the rows that were asked for. If a run cannot be analyzed or shown, perfctl
         prints a warning and omits it.
@@ -157,7 +159,7 @@ class RequestedLedgers:
             ledgers = [analysis.ledger for analysis in analyses]
             has_rows = any(ledger.rows for ledger in ledgers)
             is_asked = any(analysis.ledger.rows for analysis in chosen)
-            names = dict.fromkeys(row.place for ledger in ledgers for row in ledger.rows)
+            names = dict.fromkeys(row.layer_label for ledger in ledgers for row in ledger.rows)
             patterns = tuple(item.pattern for run in runs for item in run.expectations)
             listed = () if is_asked else tuple(names)
             group = _GroupFacts(bool(analyses), has_rows, is_asked, listed, patterns)
@@ -194,10 +196,10 @@ def stream_ledger_json(ledgers: RequestedLedgers) -> JsonLists[LedgerOutput]:
         json_text: Callable[[object], str],
     ) -> Iterator[Mapping[str, Iterable[str]]]:
         def format_rows_as_json(analyses: list[Analysis]) -> dict[str, list[str]]:
-            lists = build_ledger_json(analyses, options.phase, each=options.each)
+            lists = build_ledger_json(analyses, options.phase, by_block=options.each)
             return {name: list(map(json_text, rows)) for name, rows in lists.items()}
 
-        return ledgers.each(format_rows_as_json, is_pickled=True)
+        return ledgers.map_run_groups(format_rows_as_json, is_pickled=True)
 
     return JsonLists(LedgerOutput, yield_json_batches)
 
@@ -222,17 +224,17 @@ def build_ledgers_view(ledgers: RequestedLedgers) -> View:
     )
 
 
-def _yield_ledger_chapters(ledgers: RequestedLedgers, shape: LedgerViewOptions) -> Iterator[View]:
+def _yield_ledger_chapters(ledgers: RequestedLedgers, options: LedgerViewOptions) -> Iterator[View]:
     """Yield the views of each ledger."""
     phase = ledgers.options.phase
-    for views in ledgers.each(
-        lambda analyses: list(_yield_group_views(analyses, phase, shape)), is_pickled=True
+    for views in ledgers.map_run_groups(
+        lambda analyses: list(_yield_group_views(analyses, phase, options)), is_pickled=True
     ):
         yield from views
 
 
 def _yield_group_views(
-    analyses: Sequence[Analysis], phase: str | None, shape: LedgerViewOptions
+    analyses: Sequence[Analysis], phase: str | None, options: LedgerViewOptions
 ) -> Iterator[View]:
     from perfctl.orchestrator.report.terminal import (
         build_job_views,
@@ -241,12 +243,12 @@ def _yield_group_views(
     )
 
     if phase is not None:
-        yield from build_phase_views(analyses, phase, is_by_block=shape.is_by_block)
+        yield from build_phase_views(analyses, phase, is_by_block=options.is_by_block)
         return
-    if shape.is_whole:  # what the ranks wait for comes before what each of them does
-        yield from build_job_views(analyses, shape)
+    if options.is_whole:  # what the ranks wait for comes before what each of them does
+        yield from build_job_views(analyses, options)
     for analysis in analyses:
-        yield from build_run_group_views(analysis, shape)
+        yield from build_run_group_views(analysis, options)
 
 
 def _load_runs_with_phase(store: Path, phase: str) -> list[Run]:
@@ -328,12 +330,13 @@ def _keep_requested_rows(analysis: Analysis, options: LedgerOptions) -> Analysis
     rows = tuple(
         row
         for row in ledger.rows
-        if is_requested_batch(row) and (layer is None or f"{row.place}.".startswith(f"{layer}."))
+        if is_requested_batch(row)
+        and (layer is None or f"{row.layer_label}.".startswith(f"{layer}."))
     )
     unattributed = tuple(
         item for item in ledger.unattributed if layer is None and is_requested_batch(item)
     )
-    names = {(row.name, row.size) for row in rows}
+    names = {(row.name, row.batch_size_or_one) for row in rows}
     sweep = tuple(
         cause
         for cause in analysis.judgement.sweep

@@ -113,7 +113,7 @@ def serve_tools(options: McpOptions, events: Events) -> None:
 
     async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         try:
-            answer = await caller.call(params.name, params.arguments or {})
+            answer = await caller.call_tool(params.name, params.arguments or {})
         except PerfctlError as error:
             text = escape_hidden_letters(" ".join(str(error).split()))[:MAX_CHARACTERS]
             return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
@@ -124,7 +124,7 @@ def serve_tools(options: McpOptions, events: Events) -> None:
 
     def stop_process(number: int, frame: object) -> None:
         events.note("perfctl: stopped")
-        caller.end()
+        caller.kill_running_tool()
         os._exit(128 + number)
 
     async def answer_broken_lines(reading: Any, messages: Any, writing: Any) -> None:
@@ -165,7 +165,7 @@ def check_sdk_and_store(store: Path) -> None:
 def load_tool_command(name: str) -> tuple[Command[Any, Any], dict[str, DeclaredOption]]:
     """Return the command of a tool, and all its options by name."""
     command = load_declaration(name)
-    return command, {field.name: field for field in command.fields}
+    return command, {field.name: field for field in command.declared_options}
 
 
 def describe_tool(name: str) -> dict[str, Any]:
@@ -196,13 +196,13 @@ class ToolCaller:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """The lock for which calls wait."""
 
-    def end(self) -> None:
+    def kill_running_tool(self) -> None:
         """End what runs now."""
         if self.leader is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self.leader, signal.SIGKILL)
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> str | dict[str, Any]:
+    async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> str | dict[str, Any]:
         """Return the answer of a tool. Raises PerfctlError if there is none."""
         arguments_ = self._build_command_words(name, arguments)
         async with self.turn:
@@ -261,7 +261,7 @@ class ToolCaller:
                 raise PerfctlError(problem, TOO_MUCH) from None
             finally:
                 if process.returncode is None:
-                    self.end()
+                    self.kill_running_tool()
                 self.leader = None
             if output.seek(0, os.SEEK_END) > MAX_BYTES:
                 raise PerfctlError(f"{command_words[0]}: the answer is too long", TOO_MUCH)

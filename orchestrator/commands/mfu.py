@@ -22,7 +22,7 @@ from perfctl.orchestrator.estimate.mfu import (
     RECOMPUTE,
     DecoderSizes,
     MfuAudit,
-    audit,
+    audit_mfu,
     build_decoder_by_hand,
 )
 from perfctl.orchestrator.estimate.request import Request
@@ -140,7 +140,7 @@ def run(options: MfuOptions, events: Events) -> MfuAudit:
         if has_dimensions
         else trace_decoder(str(options.model), options.seq)
     )
-    result = audit(
+    result = audit_mfu(
         model,
         options.tokens_per_second,
         options.gpus,
@@ -154,7 +154,9 @@ def run(options: MfuOptions, events: Events) -> MfuAudit:
             f"MFU over 100% by the formula with the fewest FLOPs: {result.causal.reason}"
         )
     return (
-        result if options.formula is None else replace(result, rows=(result.row(options.formula),))
+        result
+        if options.formula is None
+        else replace(result, rows=(result.get_convention_row(options.formula),))
     )
 
 

@@ -38,7 +38,7 @@ from perfctl.orchestrator.predict.training import (
     answer_training,
     check_frontier_question,
     compute_frontier,
-    find_gpu_link,
+    find_gpu_link_rate_and_source,
 )
 from perfctl.orchestrator.report.estimate import EstimateOutput, build_rank_memory_view
 from perfctl.orchestrator.report.predict import (
@@ -188,7 +188,7 @@ def predict_training(options: Question, events: Events = SILENT) -> Answer:
             )
         options = replace(options, gpus=options.parallel.dp, parallel=None)
     setting = _resolve_device_and_prices(options, events)
-    link_gbs, _ = find_gpu_link(setting.device.board, options)
+    link_gbs, _ = find_gpu_link_rate_and_source(setting.device.board, options)
     if options.gpus > 1 and options.efficiency is None and link_gbs is None:
         raise UsageError(
             f"`gpus` {options.gpus}: the bandwidth between the GPUs is unknown",
@@ -259,7 +259,7 @@ def _resolve_device_and_prices(options: Question, events: Events) -> DeviceAndPr
         except ValueError as error:
             raise UsageError(str(error), NO_PEAK) from error
     table = prices.load_price_table(options.prices)
-    usable = table if options.undated else table.certain
+    usable = table if options.undated else table.without_doubtful_prices
     offers = select_board_offers(usable.prices, device.board)
     unused = len(select_board_offers(table.prices, device.board)) - len(offers)
     return DeviceAndPrices(device, usable, offers, unused)

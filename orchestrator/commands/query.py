@@ -213,10 +213,10 @@ def _open_query_worker(
     yield send_rows
 
 
-def _measure_row_bytes(row: Sequence[Any], longest: int = query.LONGEST_BYTES) -> int:
+def _measure_row_bytes(row: Sequence[Any], max_value_bytes: int = query.LONGEST_BYTES) -> int:
     """Return the bytes of a row, with the beginning of a long text only."""
     texts = (len(value) for value in row if isinstance(value, str | bytes))
-    values = VALUE_BYTES * len(row) + sum(min(length, longest) for length in texts)
+    values = VALUE_BYTES * len(row) + sum(min(length, max_value_bytes) for length in texts)
     return ROW_BYTES + values
 
 

@@ -113,7 +113,7 @@ def write_report_page(options: ReportOptions, events: Events) -> tuple[WrittenRe
             if options.sweep is None:
                 fastest, slower = read.split_fastest_bench_runs(connection)
                 ids = sorted({*ids, *fastest} - {*slower})
-            ids, omitted = keep_newest_groups(connection, ids, options.studies)
+            ids, omitted = select_runs_of_newest_groups(connection, ids, options.studies)
         events.progress("reading the database", 0, 0)
         runs = load_readable_runs(connection, ids, CALLS_MAX)
         last_change = read.find_last_change(connection)
@@ -129,7 +129,9 @@ def write_report_page(options: ReportOptions, events: Events) -> tuple[WrittenRe
             peaks=peaks,
             caution=omitted and f"{omitted}.",
             # reading was the first part
-            begun=lambda name, done, total: events.progress(f"drawing {name}", done + 1, total + 1),
+            on_progress=lambda name, done, total: events.progress(
+                f"drawing {name}", done + 1, total + 1
+            ),
         )
         return drawn, render_view(drawn, "run.html"), tuple(run.id for run in sound)
 
@@ -159,8 +161,8 @@ def build_written_view(report: WrittenReport) -> View:
     return View(f"Wrote {report.path} ({report.size / 1e6:.1f} MB, {runs})")
 
 
-def keep_newest_groups(
-    connection: sqlite3.Connection, ids: Sequence[int], most: int
+def select_runs_of_newest_groups(
+    connection: sqlite3.Connection, ids: Sequence[int], max_groups: int
 ) -> tuple[list[int], str | None]:
     """Return the runs of the ``most`` groups with the newest runs, and a sentence about the other
     groups. Points of a bench share a part of the report, and are never omitted."""
@@ -169,7 +171,7 @@ def keep_newest_groups(
     points = [run.id for run in bench if run.batch_size is not None]
     ordinary = [run for run in runs if run.id not in set(points)]
     groups = sorted(([run.id for run in study.runs] for study in group_studies(ordinary)), key=max)
-    older, newest = groups[:-most], groups[-most:]
+    older, newest = groups[:-max_groups], groups[-max_groups:]
     ids = sorted(chain(points, *newest))
     if not older:
         return ids, None
@@ -247,7 +249,7 @@ def _make_calculator_answers(store: Path) -> Answers:
 
         return FamilyAnswers(partial(find_store_evidence, store))
 
-    return lambda query: load_family_answers().answer(query)
+    return lambda query: load_family_answers().answer_query(query)
 
 
 def render_listing(folder: Path) -> str:

@@ -158,7 +158,7 @@ def render_sweep_scripts(options: RenderOptions, events: Events) -> Scripts:
             f"`tool_args` needs exactly one profiler, got {options.profilers}",
             "Render each profiler separately",
         )
-    site = _read_site_settings(options)
+    site = _merge_typed_and_site_settings(options)
     device = "cuda" if options.device == "auto" else options.device
     sweep_options = replace(extract_part(options, SweepOptions), device=device, image=None, bind=())
     sweeps = {name: _plan_task_sweep(name, options, sweep_options, site) for name in names}
@@ -177,7 +177,7 @@ def render_sweep_scripts(options: RenderOptions, events: Events) -> Scripts:
     )
 
 
-def _read_site_settings(options: SlurmSiteSettings) -> SlurmSiteSettings:
+def _merge_typed_and_site_settings(options: SlurmSiteSettings) -> SlurmSiteSettings:
     """Return the settings that were typed, and the defaults of the site."""
     return fill_site_from_config(
         extract_part(options, SlurmSiteSettings), (Path.cwd(), Path.home())
@@ -196,10 +196,10 @@ def _plan_task_sweep(
             )
         recorded = Replay(options.recording)
         sweep_options = replace(
-            sweep_options, workload=recorded.workload(), device=recorded.device()
+            sweep_options, workload=recorded.read_workload_name(), device=recorded.read_device()
         )
         planned = plan_sweep(recorded, sweep_options, origin="recorded")
-        return replace(planned, chosen=recorded.settings(sweep_options.batches))
+        return replace(planned, chosen=recorded.list_recorded_settings(sweep_options.batches))
     program = options.program
     if site.image:  # its interpreter need not be on this machine
         python, program_arguments = split_image_interpreter(tuple(program or ()))
@@ -224,7 +224,7 @@ def _build_task_command(
             sweep_name,
         )
         return render.ProfilerTaskCommand(command_words, ())
-    names = {field.name for field in RENDER.fields} - {
+    names = {field.name for field in RENDER.declared_options} - {
         field.name for field in list_options(SlurmSiteSettings)
     }
     profiler: Any = SWEEPS[name]
@@ -287,7 +287,10 @@ def declare_study_scripts(name: str) -> Command[StudyScriptOptions, Scripts]:
     declared = read_study_definition(name)
 
     def render_study_scripts(options: StudyScriptOptions, events: Events) -> Scripts:
-        site, request = _read_site_settings(options), study.build_study_request(declared, options)
+        site, request = (
+            _merge_typed_and_site_settings(options),
+            study.build_study_request(declared, options),
+        )
         study.check_named_layers(request)
         parts = study.plan_study_parts(request)
         arguments = [*map(str, request.typed.values()), *request.words, str(request.out)]
@@ -370,7 +373,7 @@ def render_ingest_scripts(options: IngestArrayOptions, events: Events) -> Ingest
     rendered = array.render_ingest_array(
         options.paths,
         options.store,
-        _read_site_settings(options),
+        _merge_typed_and_site_settings(options),
         options.command_line,
         events.warning,
         tasks=options.tasks,
@@ -456,7 +459,7 @@ def build_status_view(array: status.ArrayStatus) -> View:
         cells = (runs.profiler, str(runs.setting)) if runs and is_swept else (state.label,)
         rows.append((str(state.number), *cells, state.state, state.reason or "–"))
         if state.log and state.state in (*status.REPEAT, status.UNKNOWN):
-            lines.append(f"Last lines of {array.plan.log(state.task)}:")
+            lines.append(f"Last lines of {array.plan.get_log_path(state.task)}:")
             lines += [f"    {line}" for line in state.log]
     heads = [Column(name, style="text") for name in ("task", *names, "state", "reason")]
     if array.gather:

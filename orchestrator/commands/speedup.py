@@ -207,7 +207,7 @@ def compare_arms(
             events.warning(f"batch {batch}: nothing to compare: {error}")
             continue
         newest = {arm.label: run for arm in arms for run in arm.runs if run.status == "ok"}
-        memory = [estimate_run_memory(newest[facts.label]) for facts in comparison.arms]
+        memory = [estimate_step_memory_or_reason(newest[facts.label]) for facts in comparison.arms]
         facts = (
             replace(facts, estimated_memory=size, estimated_memory_reason=reason)
             for facts, (size, reason) in zip(comparison.arms, memory, strict=True)
@@ -340,7 +340,7 @@ def make_labels_distinct(labels: Sequence[str], names: Sequence[str]) -> list[st
     ]
 
 
-def estimate_run_memory(run: Run) -> tuple[int | None, str | None]:
+def estimate_step_memory_or_reason(run: Run) -> tuple[int | None, str | None]:
     """Return the estimated bytes of a step, or why they are not known."""
 
     reason = None

@@ -135,7 +135,7 @@ def run_study(request: StudyRequest, events: Events = SILENT) -> StudyResult:
         from perfctl.orchestrator.predict.prices import load_price_table
 
         load_price_table(prices)
-    request, missing = resolve_devices(request, events)
+    request, missing = resolve_devices_and_list_missing(request, events)
     failed: list[tuple[str, str]] = []
     store = request.out / DEFAULT_STORE
     if request.source is not None:
@@ -160,7 +160,7 @@ def run_study_part(request: StudyRequest, events: Events = SILENT) -> None:
     """Run one part next to others, into its run folders only. Raises UsageError for an unknown
     label, PartlyDone if it fails."""
     check_study_request(request)
-    request, _ = resolve_devices(request, events, is_planned=True)
+    request, _ = resolve_devices_and_list_missing(request, events, is_planned=True)
     if is_bench_study(request):
         _run_study_bench(request, events)
         return
@@ -193,7 +193,7 @@ def plan_study_sweep(
     return plan_sweep(profiler, sweep.options, sweep.arguments, request.program, events=events)
 
 
-def resolve_devices(
+def resolve_devices_and_list_missing(
     request: StudyRequest, events: Events = SILENT, *, is_planned: bool = False
 ) -> tuple[StudyRequest, list[tuple[str, str]]]:
     """Return the request with the devices that it compares, and what this machine lacks for it.
@@ -329,7 +329,7 @@ def claim_study_folder(request: StudyRequest) -> None:
     Raises UsageError when the folder holds another study, PerfctlError when it cannot be written.
     """
     identity = json.loads(
-        json.dumps({"study": request.study.name, **request.identity}, default=str)
+        json.dumps({"study": request.study.name, **request.result_identity}, default=str)
     )
     file = request.out / "study.json"
     try:
@@ -527,7 +527,7 @@ def build_study_request(study: StudyDefinition, options: StudyOptions) -> StudyR
 
 def plan_study_parts(request: StudyRequest) -> StudyParts:
     """Return the parts of a study that other machines will run. Raises UsageError."""
-    request, _ = resolve_devices(request, is_planned=True)
+    request, _ = resolve_devices_and_list_missing(request, is_planned=True)
     return split_study_into_parts(request)
 
 
@@ -540,7 +540,7 @@ def build_study_view(result: StudyResult | StudyParts | None) -> View | RawLines
         )
     if result is None:
         return View("")
-    findings, warnings = result.page.stated
+    findings, warnings = result.page.finding_and_warning_sentences
     numbered = (f"{number}  {text}" for number, text in enumerate(findings, 1))
     marked = (f"!  {text}" for text in warnings)
     return View(lines=(*numbered, *marked, *(f"Wrote {path}" for path in result.files)))

@@ -35,11 +35,11 @@ class StudyMaterial:
     """A file of ``perfctl bench export`` where one was named."""
     messages: Events
 
-    def value(self, option: str) -> Any:
+    def get_option_value(self, option: str) -> Any:
         """Return the value of an option of the study; None for one that it does not have."""
         return self.request.values.get(option)
 
-    def runs(self) -> list[Run]:
+    def load_newest_runs_of_each_kind(self) -> list[Run]:
         """Return the newest run of each kind."""
         from perfctl.orchestrator.stored_runs import load_newest_runs
 
@@ -50,18 +50,18 @@ def _prepare_flops_subject(material: StudyMaterial) -> StudySubject:
     from perfctl.orchestrator.report.studies.flops import build_flops_subject
 
     return build_flops_subject(
-        material.runs(),
-        workload=material.value("workload"),
-        layer=material.value("layer"),
-        batch=material.value("batch"),
-        hand=material.value("hand") or (),
+        material.load_newest_runs_of_each_kind(),
+        workload=material.get_option_value("workload"),
+        layer=material.get_option_value("layer"),
+        batch=material.get_option_value("batch"),
+        hand=material.get_option_value("hand") or (),
     )
 
 
 def _prepare_inference_subject(material: StudyMaterial) -> StudySubject:
     from perfctl.orchestrator.report.studies.inference import build_inference_subject
 
-    runs = [run for run in material.runs() if run.mode != "train"]
+    runs = [run for run in material.load_newest_runs_of_each_kind() if run.mode != "train"]
     if not runs:
         raise PerfctlError(
             f"{material.request.source or material.store}: no run and no report of inference",
@@ -102,7 +102,9 @@ def _prepare_speedup_subject(material: StudyMaterial) -> StudySubject:
     from perfctl.orchestrator.stored_runs import runs as all_runs
 
     store = material.store
-    allowed = check_allowed_facts(filter(None, (material.value("allow") or "").split(",")))
+    allowed = check_allowed_facts(
+        filter(None, (material.get_option_value("allow") or "").split(","))
+    )
     is_read_now = material.request.source is not None and store.parent == material.request.out
     runs = (
         all_runs(store)
@@ -118,7 +120,7 @@ def _prepare_speedup_subject(material: StudyMaterial) -> StudySubject:
                 arms,
                 store,
                 allowed=allowed | ASKED,
-                peaks=material.value("peaks") or "published",
+                peaks=material.get_option_value("peaks") or "published",
                 events=material.messages,
             ).studies
         except PerfctlError as error:
@@ -213,10 +215,10 @@ def _write_calculator(material: StudyMaterial) -> str:
     from perfctl.orchestrator.predict.prices import load_price_table
     from perfctl.orchestrator.report.prices import format_price_dates
 
-    prices = material.value("prices")
+    prices = material.get_option_value("prices")
     options = CalculatorOptions(
         material.request.out / CALCULATOR,
-        models=material.value("models") or "none",
+        models=material.get_option_value("models") or "none",
         store=material.store,
         prices=prices,
         force=True,
@@ -240,7 +242,7 @@ def _write_calculator(material: StudyMaterial) -> str:
 def _prepare_report_subject(material: StudyMaterial) -> StudySubject:
     from perfctl.orchestrator.report.studies.ordinary import build_page_sections_subject
 
-    return build_page_sections_subject(material.runs())
+    return build_page_sections_subject(material.load_newest_runs_of_each_kind())
 
 
 SUBJECTS: Mapping[str, Callable[[StudyMaterial], StudySubject]] = {

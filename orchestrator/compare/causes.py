@@ -143,15 +143,17 @@ class ComparedWork:
     """Exact FLOPs of A and of B in a step (1 multiply-add = 2); None where one is not known."""
 
     @property
-    def sides(self) -> tuple[ExecutedWork, ...]:
+    def present_sides(self) -> tuple[ExecutedWork, ...]:
         """Return what the sides that ran it executed."""
         return tuple(side for side in (self.a, self.b) if side is not None)
 
     @property
-    def methods(self) -> list[tuple[str, ...]]:
+    def algorithms_or_types_of_sides(self) -> list[tuple[str, ...]]:
         """Return the data types of each side if these changed, otherwise the algorithms."""
         is_arithmetic = self.kind == ARITHMETIC
-        return [side.arithmetic if is_arithmetic else side.algorithms for side in self.sides]
+        return [
+            side.arithmetic if is_arithmetic else side.algorithms for side in self.present_sides
+        ]
 
     @property
     def changed_methods(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -159,7 +161,7 @@ class ComparedWork:
         change."""
         if self.kind not in (ALGORITHM, ARITHMETIC):
             return (), ()
-        before, after = self.methods
+        before, after = self.algorithms_or_types_of_sides
         return (
             tuple(name for name in before if name not in after),
             tuple(name for name in after if name not in before),
@@ -221,7 +223,9 @@ class ChangeCause:
 
     @property
     def libraries(self) -> frozenset[str]:
-        return frozenset().union(*(side.libraries for part in self.parts for side in part.sides))
+        return frozenset().union(
+            *(side.libraries for part in self.parts for side in part.present_sides)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +278,7 @@ class AlignedPair:
     def suspects(self) -> tuple[RankedDifference, ...]:
         """Every difference of the pair, the likeliest first; within a level in the order of the
         facts. None is ranked if nothing was compared: no change could then have a cause."""
-        has_rows = any(row.medians for row in self.pair.rows)
+        has_rows = any(row.medians_of_both for row in self.pair.rows)
         ranked = [
             RankedDifference(
                 difference,
@@ -292,55 +296,59 @@ class AlignedPair:
     def comparable(self) -> bool:
         return not self.pair.blocking_differences
 
-    def of(self, *kinds: str) -> tuple[ComparedWork, ...]:
+    def select_parts_of_kind(self, *kinds: str) -> tuple[ComparedWork, ...]:
         return tuple(part for part in self.parts if part.kind in kinds)
 
     @property
     def has_kernels(self) -> bool:
-        return bool(self._ran)
+        return bool(self._parts_with_kernels)
 
     @property
-    def timed(self) -> bool:
+    def has_comparable_times(self) -> bool:
         """False where all times are ncu's, at locked clocks."""
         rows = (self.step, self.kernels, *(part.row for part in self.parts))
         bases = [row.basis for row in rows if row is not None]
         return not bases or any(basis != KERNEL_BASIS["ncu"] for basis in bases)
 
     @property
-    def result(self) -> str | None:
+    def step_or_kernel_result(self) -> str | None:
         """On the step, else on its kernels; None without either."""
         row = self.step or self.kernels
         return None if row is None else row.result
 
     @property
-    def total(self) -> tuple[float, float] | None:
+    def total_ns_of_both(self) -> tuple[float, float] | None:
         """What the parts add up to in A and in B, in ns: all kernels of a step, else the step, else
         all kernels. None: unknown."""
         row = self.kernels or self.step
         if row is not None:
-            return row.medians
-        return _sum_complete_pairs([part.ns for part in self._ran])
+            return row.medians_of_both
+        return _sum_complete_pairs([part.ns for part in self._parts_with_kernels])
 
     @property
-    def whole(self) -> float | None:
-        """Change of ``total``."""
-        return None if self.total is None else self.total[1] - self.total[0]
+    def total_change_ns(self) -> float | None:
+        """Change of ``total_ns_of_both``."""
+        return (
+            None
+            if self.total_ns_of_both is None
+            else self.total_ns_of_both[1] - self.total_ns_of_both[0]
+        )
 
     @property
-    def launches(self) -> tuple[float, float] | None:
+    def launches_of_both(self) -> tuple[float, float] | None:
         """Launches a step in A and in B; None where a part does not say."""
-        return _sum_complete_pairs([part.launches for part in self._ran])
+        return _sum_complete_pairs([part.launches for part in self._parts_with_kernels])
 
     @property
-    def _ran(self) -> list[ComparedWork]:
+    def _parts_with_kernels(self) -> list[ComparedWork]:
         """Return the places that ran kernels."""
-        return [part for part in self.parts if any(side.kernels for side in part.sides)]
+        return [part for part in self.parts if any(side.kernels for side in part.present_sides)]
 
     @property
-    def unchanged(self) -> float | None:
+    def time_ratio_of_same_work(self) -> float | None:
         """Time of B over that of A, of all places that ran the same kernels as often on the same
         grids; None without any."""
-        times = [part.ns for part in self.of(SAME) if None not in part.ns]
+        times = [part.ns for part in self.select_parts_of_kind(SAME) if None not in part.ns]
         return _divide_b_by_a(_sum_complete_pairs(times))
 
 
@@ -384,7 +392,7 @@ def align_rows_of_pair(pair: ComparedPair) -> AlignedPair:
         for row in pair.rows
         if row.key[:2] == ("layer", "flops")
         and row.result in (EQUAL, DIFFERS)
-        and (medians := row.medians)
+        and (medians := row.medians_of_both)
         and medians[0]
     }
     parts = []
@@ -473,8 +481,8 @@ def _judge_difference_likelihood(difference: FactDifference, alignment: AlignedP
 
 def is_change_between_kernels(alignment: AlignedPair) -> bool:
     """Return whether the step changed, and its kernels by less than half of that."""
-    step, kernels = (row and row.medians for row in (alignment.step, alignment.kernels))
-    if not step or not kernels or alignment.result in (NOT_SHOWN, WITHIN):
+    step, kernels = (row and row.medians_of_both for row in (alignment.step, alignment.kernels))
+    if not step or not kernels or alignment.step_or_kernel_result in (NOT_SHOWN, WITHIN):
         return False
     change, inside = step[1] - step[0], kernels[1] - kernels[0]
     is_change = abs(change) > UNCHANGED_KERNELS_SHARE_MAX * step[0]
@@ -491,22 +499,22 @@ def _name_first_part(parts: tuple[ComparedWork, ...]) -> str:
 def _select_parts(
     parts: tuple[ComparedWork, ...], fits: Callable[[ExecutedWork], bool]
 ) -> tuple[ComparedWork, ...]:
-    return tuple(part for part in parts if any(map(fits, part.sides)))
+    return tuple(part for part in parts if any(map(fits, part.present_sides)))
 
 
 def _judge_clock_likelihood(reason: str, alignment: AlignedPair) -> _Ranked:
-    factor = alignment.unchanged
+    factor = alignment.time_ratio_of_same_work
     if factor is None:
         return POSSIBLE, reason
     if abs(factor - 1) <= UNCHANGED_KERNELS_SHARE_MAX:
         return UNLIKELY, f"unchanged kernels took {factor:.2f} times as long"
-    if alignment.result not in WORSE + BETTER:
+    if alignment.step_or_kernel_result not in WORSE + BETTER:
         return POSSIBLE, f"{reason}, and the step shows no change"
     return LIKELY, f"{reason}: the unchanged ones took {factor:.2f} times as long"
 
 
 def _judge_data_type_likelihood(alignment: AlignedPair) -> _Ranked:
-    if parts := alignment.of(ARITHMETIC):
+    if parts := alignment.select_parts_of_kind(ARITHMETIC):
         return LIKELY, f"{_name_first_part(parts)} multiply in another data type"
     if _select_parts(alignment.parts, lambda side: bool(side.arithmetic)):
         return UNLIKELY, "the kernels multiply in the same data types"
@@ -518,7 +526,9 @@ def _judge_library_likelihood(
 ) -> _Ranked:
     if not alignment.has_kernels:
         return UNLIKELY, "no kernel ran on a GPU"
-    if parts := _select_parts(alignment.of(*_OTHER), lambda side: library in side.libraries):
+    if parts := _select_parts(
+        alignment.select_parts_of_kind(*_OTHER), lambda side: library in side.libraries
+    ):
         return LIKELY, f"{reason}, and {_name_first_part(parts)} ran other kernels"
     if _select_parts(alignment.parts, lambda side: library in side.libraries):
         return UNLIKELY, f"the same {operation} kernels ran"
@@ -528,8 +538,8 @@ def _judge_library_likelihood(
 def _judge_torch_likelihood(alignment: AlignedPair) -> _Ranked:
     if not alignment.has_kernels:
         return LIKELY, "torch and its CPU libraries do the arithmetic"
-    other = alignment.of(*_OTHER)
-    changed = alignment.of(*_LAUNCHED) + _select_parts(
+    other = alignment.select_parts_of_kind(*_OTHER)
+    changed = alignment.select_parts_of_kind(*_LAUNCHED) + _select_parts(
         other, lambda side: not side.libraries & {"cudnn", "cublas"}
     )
     if changed:
@@ -542,13 +552,13 @@ def _judge_torch_likelihood(alignment: AlignedPair) -> _Ranked:
 
 
 def _judge_user_code_likelihood(alignment: AlignedPair) -> _Ranked:
-    if changed := alignment.of(*_LAUNCHED, GRIDS):
+    if changed := alignment.select_parts_of_kind(*_LAUNCHED, GRIDS):
         return LIKELY, f"your code decides what runs, and {_name_first_part(changed)} changed"
     if not alignment.has_kernels:
         return LIKELY, "the step ran on the host, as your code does"
     if is_change_between_kernels(alignment):
         return LIKELY, "the time between kernels changed, in which your code runs"
-    if alignment.of(*_OTHER):
+    if alignment.select_parts_of_kind(*_OTHER):
         return POSSIBLE, "your code decides how each layer is computed"
     return UNLIKELY, "both sides launched the same kernels equally often"
 
@@ -568,13 +578,13 @@ def _judge_driver_likelihood(alignment: AlignedPair) -> _Ranked:
         return UNLIKELY, "no kernel ran on a GPU"
     if is_change_between_kernels(alignment):
         return POSSIBLE, "the driver launches the kernels, and the time between them changed"
-    if alignment.of(*_OTHER):
+    if alignment.select_parts_of_kind(*_OTHER):
         return UNLIKELY, "the kernels changed"
     return _judge_clock_likelihood("the driver sets clocks", alignment)
 
 
 def _judge_data_likelihood(alignment: AlignedPair) -> _Ranked:
-    if parts := alignment.of(GRIDS):
+    if parts := alignment.select_parts_of_kind(GRIDS):
         return LIKELY, f"{_name_first_part(parts)} ran on tensors of another size"
     return POSSIBLE, "other data may need other work"
 

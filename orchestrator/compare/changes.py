@@ -83,7 +83,7 @@ def count_points_needed(series: int = 1) -> int:
     return count
 
 
-def _pair_segments(edges: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+def _iterate_neighboring_segments(edges: Sequence[int]) -> Iterator[tuple[int, int, int]]:
     """Yield the start, the split and the end of each two neighbouring segments."""
     return zip(edges, edges[1:], edges[2:], strict=False)
 
@@ -106,7 +106,7 @@ def find_exact_changes(values: Sequence[float]) -> list[LevelChange]:
             split - start,
             right - split,
         )
-        for start, split, right in _pair_segments(edges)
+        for start, split, right in _iterate_neighboring_segments(edges)
     ]
 
 
@@ -129,7 +129,7 @@ def find_significant_changes(
     weight = series * max(len(edges) - 2, 1)
     chances: dict[tuple[int, int, int], float] = {}
     while len(edges) > 2:
-        splits = list(_pair_segments(edges))
+        splits = list(_iterate_neighboring_segments(edges))
         for split in splits:
             if split not in chances:
                 chance = _compute_split_p_value(logs[split[0] : split[2]], threshold / weight)
@@ -141,7 +141,7 @@ def find_significant_changes(
             break
         edges.remove(worst[1])
     changes = []
-    for start, middle, right in _pair_segments(edges):
+    for start, middle, right in _iterate_neighboring_segments(edges):
         before, after = values[start:middle], values[middle:right]
         test = compare_samples([[value] for value in before], [[value] for value in after])
         change = math.expm1(_compute_log_shift(logs, (start, middle, right)))
@@ -150,7 +150,7 @@ def find_significant_changes(
         interval = (
             (test.low - 1, test.high - 1) if isinstance(test, RatioInterval) else (change, change)
         )
-        earliest, latest = _find_split_range(logs[start:right], middle - start)
+        earliest, latest = _find_range_of_equal_splits(logs[start:right], middle - start)
         p = chances[start, middle, right]
         changes.append(
             LevelChange(
@@ -259,7 +259,7 @@ def _draw_unchanged_series(dice: Any, points: Array, row_count: int) -> Array:
     return rows
 
 
-def _find_split_range(points: Array, split: int) -> tuple[int, int]:
+def _find_range_of_equal_splits(points: Array, split: int) -> tuple[int, int]:
     """Splits that are almost as good as the one at ``at``."""
     gains = _compute_split_gains(points[None])[0]
     inside = [*(points[:split] - points[:split].mean()), *(points[split:] - points[split:].mean())]

@@ -89,14 +89,15 @@ class ComparedPair:
         return any(explain_busy_cpu(runs) for runs in (self.runs_a, self.runs_b))
 
     @property
-    def batch(self) -> str:
+    def batch_label(self) -> str:
         """ "64", "64 / 128" (forced), or "" if unknown."""
         sizes = dict.fromkeys((self.batch_a, self.batch_b))
         return " / ".join(str(size) for size in sizes if size is not None)
 
     @property
-    def axis(self) -> str:
-        """ "batch " before ``batch``; "" before values of other parameters, which have names."""
+    def batch_prefix(self) -> str:
+        """ "batch " before ``batch_label``; "" before values of other parameters, which have
+        names."""
         return "" if isinstance(self.batch_a or self.batch_b, str) else "batch "
 
 
@@ -116,7 +117,9 @@ class Comparison:
     only_b: tuple[str, ...]
     failed: tuple[str, ...]
 
-    def rows(self, verdicts: tuple[str, ...]) -> tuple[tuple[ComparedPair, ComparedRow], ...]:
+    def select_rows_with_results(
+        self, verdicts: tuple[str, ...]
+    ) -> tuple[tuple[ComparedPair, ComparedRow], ...]:
         """Return the rows with these verdicts, the largest change first, without throughput, which
         repeats its step."""
         rows = (
@@ -125,23 +128,25 @@ class Comparison:
             for row in pair.rows
             if row.key.quantity != "throughput" and row.result in verdicts
         )
-        order = sorted(rows, key=lambda item: (LEVELS.index(item[1].key.level), -item[1].weight))
+        order = sorted(
+            rows, key=lambda item: (LEVELS.index(item[1].key.level), -item[1].distance_of_medians)
+        )
         return tuple(order)
 
     @property
     def regressions(self) -> tuple[tuple[ComparedPair, ComparedRow], ...]:
         """Rows that are slower or larger."""
-        return self.rows(WORSE)
+        return self.select_rows_with_results(WORSE)
 
     @property
     def improvements(self) -> tuple[tuple[ComparedPair, ComparedRow], ...]:
         """Rows that are faster or smaller."""
-        return self.rows(BETTER)
+        return self.select_rows_with_results(BETTER)
 
     @property
-    def news(self) -> tuple[tuple[ComparedPair, ComparedRow], ...]:
+    def new_gone_or_different_rows(self) -> tuple[tuple[ComparedPair, ComparedRow], ...]:
         """Rows that are new or gone, or whose exact count differs."""
-        return self.rows(NEWS)
+        return self.select_rows_with_results(NEWS)
 
     @property
     def not_comparable(self) -> tuple[ComparedPair, ...]:
@@ -156,7 +161,7 @@ class Comparison:
         return bool(self.pairs) and len(self.not_comparable) == len(self.pairs)
 
     @property
-    def judged(self) -> int:
+    def judged_time_count(self) -> int:
         """Number of times that were judged."""
         rows = (row for pair in self.pairs for row in pair.rows if row.key.quantity == "time")
         return sum(row.result not in (NOT_JUDGED, NEW, GONE) for row in rows)

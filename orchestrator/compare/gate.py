@@ -204,7 +204,7 @@ class GateOutcome:
     notes: tuple[str, ...] = ()
     """What is not held, and why."""
 
-    def of(self, *verdicts: str) -> tuple[JudgedQuantity, ...]:
+    def select_rows_with_results(self, *verdicts: str) -> tuple[JudgedQuantity, ...]:
         return tuple(row for row in self.rows if row.result in verdicts)
 
     @property
@@ -215,16 +215,16 @@ class GateOutcome:
     @property
     def unchanged(self) -> int:
         """How many rows are equal."""
-        return len(self.of(SAME))
+        return len(self.select_rows_with_results(SAME))
 
     @property
     def failed(self) -> bool:
-        return bool(self.of(*FAILS))
+        return bool(self.select_rows_with_results(*FAILS))
 
     @property
     def undecided(self) -> bool:
         """Something of the baseline could not be judged at all, or nothing of it could."""
-        return bool(self.problems or self.of(MISSING)) or all(
+        return bool(self.problems or self.select_rows_with_results(MISSING)) or all(
             row.result in (NEW, NOT_JUDGED) for row in self.rows
         )
 
@@ -497,7 +497,7 @@ def _get_session_times(value: Value | None) -> tuple[float, ...]:
     return value
 
 
-def append_sessions(
+def append_sessions_to_baseline(
     before: MeasuredQuantities, after: MeasuredQuantities, tolerances: Mapping[str, float]
 ) -> MeasuredQuantities:
     """Return ``after`` with the sessions of ``before``, if all that was judged is as it was, on the
@@ -505,7 +505,7 @@ def append_sessions(
 
     A session that is there already, the same recording once more, is not taken twice.
     """
-    moved = judge_against_baseline("", before, after, tolerances).of(
+    moved = judge_against_baseline("", before, after, tolerances).select_rows_with_results(
         WORSE, CHANGED, BETTER, MISSING, NEW
     )
     if any(row.quantity != TIME or row.result == WORSE for row in moved):
@@ -537,9 +537,9 @@ def group_rows_into_causes(outcome: GateOutcome, *verdicts: str) -> list[Quantit
     """Return the rows of these verdicts, those first whose quantity names a cause rather than a
     consequence (the order of ``KINDS``)."""
     groups: dict[tuple[str, str], list[JudgedQuantity]] = defaultdict(list)
-    for row in outcome.of(*verdicts):
+    for row in outcome.select_rows_with_results(*verdicts):
         groups[row.key.study, row.quantity].append(row)
-    new = () if NEW in verdicts else outcome.of(NEW)
+    new = () if NEW in verdicts else outcome.select_rows_with_results(NEW)
     unsorted = [
         _build_quantity_cause(rows, [row for row in new if (row.key.study, row.quantity) == key])
         for key, rows in groups.items()

@@ -149,12 +149,12 @@ def measure_runs(runs: Sequence[Run]) -> MeasuredQuantities:
     return MeasuredQuantities(places, unknown, environment)
 
 
-def _name_studies_uniquely(several: Sequence[Study]) -> Iterator[tuple[str, Study]]:
+def _name_studies_uniquely(studies: Sequence[Study]) -> Iterator[tuple[str, Study]]:
     """Yield each study with its heading; with its device, folder or number where several have one
     heading."""
-    headings = Counter(format_study_heading(study) for study in several)
+    headings = Counter(format_study_heading(study) for study in studies)
     uses: Counter[str] = Counter()
-    for study in several:
+    for study in studies:
         name = format_study_heading(study)
         if headings[name] > 1 and study.workload is not None:
             name = f"{name}, {study.device or 'no device'}"
@@ -217,7 +217,7 @@ def _add_repeated_quantities(
 
 def _compute_median_step_ns(run: PreparedRun) -> float | None:
     """Return the median of a step in ns; of its kernels where no clock was around the steps."""
-    observed = observe_times(run) if run.steps != 0 else {}
+    observed = observe_times(run) if run.step_count != 0 else {}
     times = (observed[key] for key in (STEP_TIME, KERNEL_TIME) if key in observed)
     medians = (
         statistics.median(time.values) for time in times if time.trusted and any(time.values)
@@ -242,8 +242,8 @@ def _list_run_quantities(
         numbers.append((base._replace(direction=op.direction), "operations", op.calls))
     for location, sums in _sum_by_place(numbers).items():
         yield from ((location, quantity, value) for quantity, value in sums.items())
-    if item.steps:
-        yield base, "steps", item.steps
+    if item.step_count:
+        yield base, "steps", item.step_count
     elif run.report.kernels:
         yield base, SETUP, "counts cover the complete report, whose number of steps is unknown"
     recorded = observe_memory(item)
@@ -254,7 +254,7 @@ def _list_run_quantities(
         yield from _list_executed_quantities(base, item, "counted", unknown)
     elif ops and run.report.kernels and not is_amd_run(run):  # the rules are of NVIDIA's kernels
         derived_run = DerivedRun(run, item.precision, item.recorded, tuple(ops))
-        if any(count.ffma or count.tensor for count in derived_run.derived.values()):
+        if any(count.ffma or count.tensor for count in derived_run.instructions_by_launch.values()):
             yield from _list_executed_quantities(base, derived_run, "derived", unknown)
     if PEAK_MEMORY in recorded:
         yield base, "allocated", _convert_to_integer(recorded[PEAK_MEMORY].values[0])
@@ -262,9 +262,9 @@ def _list_run_quantities(
 
 def _list_kernel_quantities(base: QuantityPlace, item: PreparedRun) -> Counts:
     by_place: dict[QuantityPlace, list[Kernel]] = defaultdict(list)
-    for kernel, key in item.launches:
+    for kernel, key in item.measured_launches:
         by_place[_place_ledger_key(base, key)].append(kernel)
-    steps = item.steps or 1
+    steps = item.step_count or 1
     for location, kernels in by_place.items():
         names = Counter(kernel.name for kernel in kernels)
         yield location, "launches", _convert_to_integer(len(kernels) / steps)

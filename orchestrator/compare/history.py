@@ -143,7 +143,7 @@ class HistoryLine:
     series: tuple[HistorySeries, ...] = ()
 
     @property
-    def busy(self) -> dict[int, str]:
+    def busy_reason_by_point(self) -> dict[int, str]:
         """Return point -> why the time of one of its runs is not judged."""
         return {
             index: run.busy

@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Annotated, ClassVar, Generic, NamedTuple, TypeVar
 
 from perfctl.orchestrator.counts.figure import Figure, sum_figures
-from perfctl.orchestrator.ledger.ledger import OUTSIDE, ledger
+from perfctl.orchestrator.ledger.ledger import OUTSIDE, build_ledger
 from perfctl.orchestrator.ledger.prepared import PreparedRun, group_into_studies
 from perfctl.orchestrator.ledger.sweep import read_memory_peaks
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS
@@ -19,7 +19,7 @@ from perfctl.orchestrator.statistics import (
     RatioInterval,
     UntestedRatio,
     compare_samples,
-    compute_interval,
+    compute_95_interval_of_mean,
 )
 from perfctl.records.report import Kernel
 
@@ -96,9 +96,9 @@ def observe_memory(run: PreparedRun) -> dict[QuantityKey, ObservedQuantity]:
         )
         for name, size in read_memory_peaks(run.run).items()
     }
-    if run.launches:
-        count = len({kernel.launch for kernel, _ in run.launches}) / (run.steps or 1)
-        observed[LAUNCHES] = ObservedQuantity((count,), "launches of kernels", bool(run.steps))
+    if run.measured_launches:
+        count = len({kernel.launch for kernel, _ in run.measured_launches}) / (run.step_count or 1)
+        observed[LAUNCHES] = ObservedQuantity((count,), "launches of kernels", bool(run.step_count))
     return observed
 
 
@@ -114,9 +114,11 @@ def observe_flops(run: PreparedRun) -> dict[QuantityKey, ObservedQuantity]:
     if not run.run.report.counters:
         return {}
     (study,) = group_into_studies([run.run])
-    entries = ledger(replace(study, prepared=(run,)))
+    entries = build_ledger(replace(study, prepared=(run,)))
     figures = {(row.layer, row.direction): row.executed for row in entries.rows}
-    if any(key is None for _, key in run.launches):  # else there is nothing to count of no layer
+    if any(
+        key is None for _, key in run.measured_launches
+    ):  # else there is nothing to count of no layer
         figures.update(
             ((UNATTRIBUTED, ""), unattributed.executed) for unattributed in entries.unattributed
         )
@@ -145,7 +147,7 @@ def _observe_flop_figure(figure: Figure) -> ObservedQuantity:
 
 def _observe_energy(run: PreparedRun) -> dict[QuantityKey, ObservedQuantity]:
     """Return the energy of a step of all GPUs, and times the step's time, if all are known."""
-    energies = run.usage.energy
+    energies = run.usage.device_energies
     joules = [energy.per_step for energy in energies if energy.per_step is not None]
     if not joules or len(joules) < len(energies):
         return {}
@@ -197,20 +199,22 @@ def _observe_layer_times(run: PreparedRun) -> Iterator[tuple[QuantityKey, Observ
 
 
 def _observe_kernel_times(run: PreparedRun) -> Iterator[tuple[QuantityKey, ObservedQuantity]]:
-    steps, profiler = run.steps or 1, run.run.profiler
+    steps, profiler = run.step_count or 1, run.run.profiler
     groups: dict[QuantityKey, list[Kernel]] = defaultdict(list)
     timed_steps: dict[int | None, None] = {}
-    for kernel, row_key in run.launches:
+    for kernel, row_key in run.measured_launches:
         if kernel.duration_ns is not None:
             key = QuantityKey("kernel", "time", "", *(row_key or (UNATTRIBUTED, "")), kernel.name)
             groups[key].append(kernel)
             timed_steps[kernel.step] = None
-    basis = KERNEL_BASIS.get(profiler, f"kernels, {profiler}") if run.steps else PER_REPORT
+    basis = KERNEL_BASIS.get(profiler, f"kernels, {profiler}") if run.step_count else PER_REPORT
     for key, kernels in groups.items():
         times: dict[int | None, float] = dict.fromkeys(timed_steps, 0.0)
         grids: Counter[str] = Counter()
         for kernel in kernels:
-            times[kernel.step] += (kernel.duration_ns or 0.0) / (1 if run.numbered else steps)
+            times[kernel.step] += (kernel.duration_ns or 0.0) / (
+                1 if run.has_numbered_steps else steps
+            )
             if kernel.grid_x is not None:
                 sides = (kernel.grid_x, kernel.grid_y, kernel.grid_z)
                 grids["x".join(str(side or 1) for side in sides)] += 1
@@ -304,14 +308,14 @@ class ComparedRow(ComparedQuantity[QuantityKey, SideFigure]):
     """Each side is one run with too few steps to show a spread."""
 
     @property
-    def medians(self) -> tuple[float, float] | None:
+    def medians_of_both(self) -> tuple[float, float] | None:
         """Return the medians of both sides; None if a side lacks it."""
         if self.before is None or self.after is None:
             return None
         return self.before.median, self.after.median
 
     @property
-    def weight(self) -> float:
+    def distance_of_medians(self) -> float:
         """How far the medians are apart; what one side lacks counts as 0."""
         before, after = (side.median if side else 0.0 for side in (self.before, self.after))
         return abs(after - before)
@@ -367,7 +371,7 @@ def _summarize_side(
     launches = [run.launches for run in runs if run.launches is not None]
     return SideFigure(
         median=compute_median(medians),
-        interval=compute_interval(medians),
+        interval=compute_95_interval_of_mean(medians),
         low=min(medians),
         high=max(medians),
         runs=len(runs),

@@ -18,7 +18,7 @@ from perfctl.orchestrator.ledger.prepared import (
     group_into_studies,
 )
 from perfctl.orchestrator.ledger.timing import rank_profiler_clock
-from perfctl.orchestrator.ledger.usage.served import count_same_sequences
+from perfctl.orchestrator.ledger.usage.served import find_constant_sequence_count
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT
 from perfctl.records.run import Point, Run, format_point, get_sort_size
 
@@ -131,12 +131,12 @@ FACTS = (
         _OTHER_WORK,
         lambda run: None if run.batch_size is None else str(run.batch_size),
     ),
-    RunFact("parameters", True, _OTHER_WORK, lambda run: run.setting or None),
+    RunFact("parameters", True, _OTHER_WORK, lambda run: run.other_parameters_text or None),
     RunFact(
         "sequences",
         True,
         _OTHER_WORK,
-        lambda run: None if (number := count_same_sequences(run)) is None else str(number),
+        lambda run: None if (number := find_constant_sequence_count(run)) is None else str(number),
     ),
     RunFact("device", True, "the difference may come from the machine", get_device_label),
     RunFact(
@@ -271,7 +271,11 @@ def find_truncated_side(a: Sequence[Run], b: Sequence[Run]) -> FactDifference | 
 
     The launches of the shorter are the first of the longer, by the names of their kernels in order
     of start, for at least SAME_LAUNCHES_SHARE_MIN of them."""
-    if len(a) != 1 or len(b) != 1 or not all(PreparedRun(run).steps is None for run in (*a, *b)):
+    if (
+        len(a) != 1
+        or len(b) != 1
+        or not all(PreparedRun(run).step_count is None for run in (*a, *b))
+    ):
         return None
     names_a, names_b = (
         [
@@ -331,7 +335,7 @@ def align_runs_of_sides(a: Sequence[Run], b: Sequence[Run]) -> StudyAlignment:
             continue
         for size, runs in runs_a.items():
             run_name = f"{name}, {format_point(size, 'batch None')}"
-            sized = [] if size is None else second.recorded(size)
+            sized = [] if size is None else second.list_runs_at(size)
             tries = [item.run for item in sized if item.run.status != "ok"]
             if size in runs_b:
                 opposed.append(OpposedRuns(name, runs, runs_b[size]))

@@ -102,7 +102,7 @@ class UncertainGain:
     """What these are: steps, epochs or runs."""
 
     @property
-    def judged(self) -> WideInterval:
+    def wide_interval(self) -> WideInterval:
         """The same in words."""
         return WideInterval(f"a factor of {WIDEST:g}", self.more, self.unit)
 

@@ -45,7 +45,7 @@ def build_decoder_from_traces(
     pairs = [by for _, by in forward.values() if by]
     windows, window_notes = _match_attention_windows(facts, pairs)
     model = traced[0]
-    idle = sum(expert.idle for expert in model.experts)
+    idle = sum(expert.idle_parameters_per_token for expert in model.experts)
     counted_parameters = (
         products + router + (0 if facts.tied else head) + facts.embedding + facts.positions + idle
     )

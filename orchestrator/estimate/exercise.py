@@ -437,6 +437,6 @@ def _mark_answer(question: ExerciseQuestion, answer: str) -> tuple[str, str]:
     expected = stated._replace(unit=stated.unit or question.unit, quantity=question.quantity)
     finding = check_stated_value(expected, question.facts, question.figures)
     for name, size in BYTES.items() if question.unit == "B" and not stated.unit else ():
-        if stated.matches(Fraction(finding.correct_value, size)):
+        if stated.equals_rounded(Fraction(finding.correct_value, size)):
             return "other unit", f"This is the value in {name}. {correct}"
     return "wrong", explain_finding(finding)

@@ -146,14 +146,14 @@ class KvCachePart(NamedTuple):
     """Tokens that it holds at the end if they are fewer than all; None: all."""
 
     @property
-    def each(self) -> int:
+    def values_per_layer(self) -> int:
         """Values of one layer: for one token, or as a whole."""
         return sum(prod(shape) for _, shape in self.tensors)
 
     @property
     def bytes(self) -> int:
         """Of one token in all these layers, or of all that does not grow."""
-        return self.layers * self.each * self.item_bytes
+        return self.layers * self.values_per_layer * self.item_bytes
 
 
 class LatentSizes(NamedTuple):
@@ -193,7 +193,7 @@ class KvCache:
     @property
     def values_per_token(self) -> int:
         """Of one sequence in all layers, while no window is full."""
-        return sum(part.layers * part.each for part in self.parts if part.is_growing)
+        return sum(part.layers * part.values_per_layer for part in self.parts if part.is_growing)
 
     @property
     def bytes_per_token(self) -> int:
@@ -263,10 +263,10 @@ class GenerationEstimate:
         """Parameters that one token meets; None where the model has no experts."""
         return self.prefill.active_parameters
 
-    def phase(self, name: str) -> GenerationPhase:
+    def get_phase(self, name: str) -> GenerationPhase:
         return next(phase for phase in self.phases if phase.name == name)
 
-    def part(self, path: str) -> GenerationEstimate | None:
+    def extract_layer(self, path: str) -> GenerationEstimate | None:
         """Only the layer at ``path`` and what is inside it; None when the model has no
         such layer."""
         prefill = extract_layer_estimate(self.prefill, path)

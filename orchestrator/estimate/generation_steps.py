@@ -77,7 +77,7 @@ def estimate_generation(
 def extract_layer_generation(generation: GenerationEstimate, layer: str) -> GenerationEstimate:
     """Only ``layer`` and what is inside it; "(model)" is all. Raises UsageError when the model has
     no such layer."""
-    part = generation.part("" if layer == "(model)" else layer)
+    part = generation.extract_layer("" if layer == "(model)" else layer)
     if part is None:
         names = [module.path for module in generation.prefill.modules if module.path]
         raise UsageError(
@@ -135,15 +135,15 @@ class _TracedGenerator:
         self.request = request
         self._kept = open_trace_cache(request) or TraceCache()
         self._built: TextGenerator | None = None
-        self.facts = self._kept.get(_GeneratorFacts, "generator") or self._facts()
+        self.facts = self._kept.get(_GeneratorFacts, "generator") or self._collect_facts()
 
-    def _facts(self) -> _GeneratorFacts:
+    def _collect_facts(self) -> _GeneratorFacts:
         source, prompt = self._build_generator(), self.request.prompt or 1
         facts = _GeneratorFacts(
             source.name,
             type(source.model).__name__,
             source.cache,
-            source.start(prompt),
+            source.count_prefill_tokens(prompt),
             source.notes,
             source.positions,
             source.latent,
@@ -170,12 +170,12 @@ class _TracedGenerator:
         cache_key = ("step", batch, context, cached)
         step = self._kept.get(StepTrace, *cache_key)
         if step is None:
-            step = self._trace(batch, context, cached)
+            step = self._trace_step(batch, context, cached)
             if step.traced.problem is None:
                 self._kept.put(step, *cache_key)
         return step
 
-    def _trace(self, batch: int, context: int | None, cached: bool) -> StepTrace:
+    def _trace_step(self, batch: int, context: int | None, cached: bool) -> StepTrace:
         from perfctl.workloads.tracing.generation import GenerationStepTracer
 
         request = self.request
@@ -187,7 +187,7 @@ class _TracedGenerator:
             cached,
             request.precision,
         )
-        return stepper.first() if context is None else stepper.at(context)
+        return stepper.trace_prefill() if context is None else stepper.trace_step_at(context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,13 +205,13 @@ class _StepTraces:
         """Return the step whose token is number ``context`` of the decoder; None: prefill. Raises
         _TraceStopped when its trace stopped early."""
         if context not in self.traced:
-            self.traced[context] = self._trace(context)
+            self.traced[context] = self._trace_step_amounts(context)
         return self.traced[context]
 
     def get_amounts(self, context: int) -> Amounts:
         return self.read_step(context)[1]
 
-    def _trace(self, context: int | None) -> StepAmounts:
+    def _trace_step_amounts(self, context: int | None) -> StepAmounts:
         step = self.model.load_or_trace_step(self.batch, context, self.cached)
         estimate_ = estimate_from_trace(step.traced)
         if estimate_.problem is not None:

@@ -126,7 +126,7 @@ class BlockPool:
         """Return a block of ``size`` bytes. Raises OutOfMemory."""
         size = round_block(max(size, 1))
         large = size > SMALL
-        block = self._fit(size, large)
+        block = self._take_fitting_block(size, large)
         block.free = False
         remainder = block.size - size
         if (remainder > SMALL) if large else (remainder >= MIN_BLOCK):
@@ -154,20 +154,20 @@ class BlockPool:
                 block.after.before = block
         self._add_free_block(block)
 
-    def _fit(self, size: int, large: bool) -> MemoryBlock:
+    def _take_fitting_block(self, size: int, large: bool) -> MemoryBlock:
         free = self._free[large]
         index = bisect_left(free, (size,))
         if index < len(free):
             return free.pop(index)[2]
         segment_bytes = round_segment(size)
         if self.limit is not None and self.reserved + segment_bytes > self.limit:
-            self._release()
+            self._release_unused_segments()
             if self.reserved + segment_bytes > self.limit:
                 raise OutOfMemory(f"no room for {size:,} B beside {self.reserved:,} B in use")
         self.reserved += segment_bytes
         return MemoryBlock(segment_bytes, large)
 
-    def _release(self) -> None:
+    def _release_unused_segments(self) -> None:
         """Give every segment back that nothing uses."""
         for large, entries in self._free.items():
             self._free[large] = []
@@ -465,7 +465,7 @@ class StepMemory:
         self._first_growth = _compute_storage_growth(first.first, other.first)
         self._moments = list(self._iterate_moments())
         self.lines = select_upper_lines(line for _, line in self._moments)
-        self._fits = cache(self._fit)
+        self._fits = cache(self._find_largest_batch)
         self._reserved = cache(
             lambda batch, gpu: compute_reserved_bytes(self.make_trace_at(batch), gpu)
         )
@@ -506,11 +506,11 @@ class StepMemory:
         )
         return replace(self._one, allocations=allocations, first=first)
 
-    def allocated(self, batch: int, gpu: Gpu = None) -> int:
+    def measure_allocated_peak(self, batch: int, gpu: Gpu = None) -> int:
         """Return the bytes at the fullest moment: tensors in blocks, and cuBLAS's workspaces."""
         return compute_allocated_bytes(self.make_trace_at(batch), gpu)
 
-    def fits(self, batch: int, limit: float, reserve: int = 0, gpu: Gpu = None) -> bool:
+    def can_fit_batch(self, batch: int, limit: float, reserve: int = 0, gpu: Gpu = None) -> bool:
         """Return whether ``batch`` is at most the largest: at once where the segments of an endless
         device have room."""
         if self._reserved(batch, _normalize_capability(gpu)) <= limit - reserve:
@@ -523,12 +523,16 @@ class StepMemory:
         free."""
         return self._fits(limit, reserve, _normalize_capability(gpu))
 
-    def _fit(self, limit: float, reserve: int, gpu: Gpu) -> LargestBatch:
+    def _find_largest_batch(self, limit: float, reserve: int, gpu: Gpu) -> LargestBatch:
         room = limit - reserve
         most = find_largest_fitting(self.lines, room)
         if most is None:
             return LargestBatch(
-                None, self.allocated(1, gpu), reserve, int(room) - self.allocated(1, gpu), 0
+                None,
+                self.measure_allocated_peak(1, gpu),
+                reserve,
+                int(room) - self.measure_allocated_peak(1, gpu),
+                0,
             )
         return find_largest_batch(room, reserve, self.make_trace_at, gpu, most)
 
@@ -538,19 +542,19 @@ def compute_allocated_bytes(trace: MemoryTrace, gpu: Gpu = None) -> int:
     return compute_rounded_peak(trace) + sum(list_workspaces(trace, gpu).values())
 
 
-def can_run_in(trace: MemoryTrace, room: float, gpu: Gpu = None) -> bool:
+def can_run_in(trace: MemoryTrace, bytes_available: float, gpu: Gpu = None) -> bool:
     """Return whether the allocator finds a piece for every tensor in ``room`` bytes."""
-    if compute_allocated_bytes(trace, gpu) > room:
+    if compute_allocated_bytes(trace, gpu) > bytes_available:
         return False
     try:
-        replay_allocations(trace, gpu, room)
+        replay_allocations(trace, gpu, bytes_available)
     except OutOfMemory:
         return False
     return True
 
 
 def find_largest_batch(
-    room: float,
+    bytes_available: float,
     reserve: int,
     make_trace: Callable[[int], MemoryTrace],
     gpu: Gpu = None,
@@ -565,17 +569,21 @@ def find_largest_batch(
 
     if most is None:
         low, high = 0, 1
-        while high <= TRIED_BATCH_MAX and can_run_in(trace_at(high), room, gpu):
+        while high <= TRIED_BATCH_MAX and can_run_in(trace_at(high), bytes_available, gpu):
             low, high = high, 2 * high
     else:
         low, high, step = most, most + 1, 1
-        while low > 0 and not can_run_in(trace_at(low), room, gpu):
+        while low > 0 and not can_run_in(trace_at(low), bytes_available, gpu):
             low, high, step = max(low - step, 0), low, 2 * step
     while high - low > 1:
         middle = (low + high) // 2
-        runs = can_run_in(trace_at(middle), room, gpu)
+        runs = can_run_in(trace_at(middle), bytes_available, gpu)
         low, high = (middle, high) if runs else (low, middle)
     needed = compute_allocated_bytes(trace_at(low), gpu) if low else 0
     return LargestBatch(
-        low, needed, reserve, int(room) - needed, compute_allocated_bytes(trace_at(high), gpu)
+        low,
+        needed,
+        reserve,
+        int(bytes_available) - needed,
+        compute_allocated_bytes(trace_at(high), gpu),
     )

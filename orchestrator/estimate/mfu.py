@@ -485,7 +485,7 @@ class MfuAudit:
     reported: ReportedMfu | None = None
     notes: tuple[str, ...] = ()
 
-    def row(self, key: str) -> ConventionRow:
+    def get_convention_row(self, key: str) -> ConventionRow:
         """Return the row of a convention. Raises StopIteration for another key."""
         return next(row for row in self.rows if row.convention.key == key)
 
@@ -506,7 +506,7 @@ class MfuAudit:
         return sum(flops for _, flops in by_term), tuple(by_term)
 
 
-def audit(
+def audit_mfu(
     model: DecoderSizes,
     tokens_per_second: float,
     devices: int,

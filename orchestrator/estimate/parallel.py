@@ -181,7 +181,7 @@ class _StageSums:
     """Block -> bytes kept for backward."""
 
 
-def find_transformer_blocks(model: Estimate) -> tuple[str, list[int]]:
+def find_block_prefix_and_numbers(model: Estimate) -> tuple[str, list[int]]:
     """Return the prefix and the numbers of the stack of layers with the most parameters; no numbers
     if it is no stack of transformer blocks, or one of several as in an encoder with a decoder."""
     stacks: dict[str, Counter[int]] = defaultdict(Counter)
@@ -229,7 +229,7 @@ def _check_plan(model: Estimate, parallel: ParallelPlan, numbers: Sequence[int])
 def compute_memory_by_rank(model: Estimate, parallel: ParallelPlan) -> tuple[RankMemory, ...]:
     """Return the memory of the first and the last pipeline stage and of the fullest between them.
     Raises UsageError for a plan without a rule."""
-    prefix, numbers = find_transformer_blocks(model)
+    prefix, numbers = find_block_prefix_and_numbers(model)
     _check_plan(model, parallel, numbers)
     stages = [_StageSums() for _ in range(parallel.pp)]
     block_of = {f"{prefix}{number}": index for index, number in enumerate(numbers)}
@@ -265,16 +265,26 @@ def compute_memory_by_rank(model: Estimate, parallel: ParallelPlan) -> tuple[Ran
 
 
 def compute_plan_memory(
-    model: Estimate, plan: ParallelPlan | None, room: int | None, *, is_too_small: bool = False
+    model: Estimate,
+    plan: ParallelPlan | None,
+    bytes_available: int | None,
+    *,
+    is_too_small: bool = False,
 ) -> ParallelMemory:
     """Return the memory of each rank, and plans that may fit where the plan, or one GPU
     (``is_too_small``), has no room."""
     ranks = compute_memory_by_rank(model, plan) if plan is not None else ()
     if plan is not None:
-        is_too_small = room is not None and any(rank.recomputed_total > room for rank in ranks)
+        is_too_small = bytes_available is not None and any(
+            rank.recomputed_total > bytes_available for rank in ranks
+        )
     states = plan.states if plan is not None else "precision"
-    plans = suggest_plans(model, room, states) if is_too_small and room is not None else None
-    return ParallelMemory(str(plan or ParallelPlan()), ranks, room, plans)
+    plans = (
+        suggest_plans(model, bytes_available, states)
+        if is_too_small and bytes_available is not None
+        else None
+    )
+    return ParallelMemory(str(plan or ParallelPlan()), ranks, bytes_available, plans)
 
 
 def _divide_rounding_up(size: int, parts: int) -> int:
@@ -288,7 +298,7 @@ def _sum_rank_bytes(sizes: Counter[tuple[int, int]], is_sharded: bool) -> int:
     )
 
 
-def _assign_stages(
+def _assign_stage_and_block(
     paths: Iterable[str], block_of: dict[str, int], pp: int
 ) -> Iterator[tuple[int, int]]:
     """Return (stage, block) of each path in order; -1: in no block. Such a path is on the stage of
@@ -316,7 +326,7 @@ def _add_parameter_states(
     moments = round(model.memory.optimizer / updated) if model.memory and updated else 0
     tables = [seen_module for seen_module in model.modules if "Embedding" in seen_module.kind]
     table = max(tables, key=lambda seen_module: seen_module.parameters, default=model.modules[0])
-    placed = _assign_stages(
+    placed = _assign_stage_and_block(
         (seen_module.path for seen_module in model.modules), block_of, parallel.pp
     )
     for module, (stage_index, block) in zip(model.modules, placed, strict=True):
@@ -365,7 +375,9 @@ def _add_activations(
         for seen_module in model.modules
         if re.search("Norm|Dropout|Embed", seen_module.kind)
     }
-    placed = _assign_stages((allocation.layer for allocation in activations), block_of, parallel.pp)
+    placed = _assign_stage_and_block(
+        (allocation.layer for allocation in activations), block_of, parallel.pp
+    )
     for storage, (stage_index, block) in zip(activations, placed, strict=True):
         is_whole = storage.layer in undivided_layers or (
             storage.layer in block_of and "add" in storage.op
@@ -383,7 +395,9 @@ def _add_activations(
             stages[stage_index].inputs += _divide_rounding_up(width * prod(module.output), parts)
 
 
-def suggest_plans(model: Estimate, room: int, states: str = "precision") -> tuple[str, ...]:
+def suggest_plans(
+    model: Estimate, bytes_available: int, states: str = "precision"
+) -> tuple[str, ...]:
     """Return of FSDP, tensor and pipeline parallelism the fewest GPUs whose known bytes are at most
     ``room``."""
     plans = []
@@ -395,8 +409,8 @@ def suggest_plans(model: Estimate, room: int, states: str = "precision") -> tupl
                 ranks = compute_memory_by_rank(model, plan)
             except UsageError:
                 break
-            if max(rank.recomputed_total for rank in ranks) <= room:
-                needs = max(rank.total for rank in ranks) > room
+            if max(rank.recomputed_total for rank in ranks) <= bytes_available:
+                needs = max(rank.total for rank in ranks) > bytes_available
                 plans.append(f"{plan}{' with full recomputation' if needs else ''}")
                 break
             count *= 2

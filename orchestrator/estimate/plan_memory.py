@@ -72,7 +72,7 @@ class PlanStepReplay:
         norms = [layer for layer in plan.layers if layer.kind == "norm"]
         buffers = sum(2 * FLOAT * layer.given[0] + INDEX for layer in norms)
         self.fixed = FLOAT * plan.parameters * values + buffers
-        self.per_sample = FLOAT * plan.layers[0].inputs + INDEX
+        self.per_sample = FLOAT * plan.layers[0].input_elements + INDEX
         self.unread_casts = 0
         """Bytes of the parameters' casts that backward does not read: autocast's cache holds them
         until the forward ends."""
@@ -137,16 +137,16 @@ class PlanStepReplay:
                 continue
             cast = 0
             if self.half and layer.kind in PRODUCTS:
-                weights, cast = self._count_saved_casts(layer)
+                weights, cast = self._count_saved_cast_bytes(layer)
                 self.allocate(HALF * layer.parameters, cast)
                 self.unread_casts += HALF * layer.parameters - weights
-            fixed, per_sample = _count_saved_extras(layer)
-            self.allocate(fixed, self.value * layer.outputs + per_sample)
+            fixed, per_sample = _count_saved_statistics_bytes(layer)
+            self.allocate(fixed, self.value * layer.output_elements + per_sample)
             if needed is None:
                 self.free(fixed, per_sample + cast)
             for owner in inputs[index]:
                 if last_use[owner] == index and owner not in (needed or ()):
-                    self.free(0, self.value * self.layers[owner].outputs)
+                    self.free(0, self.value * self.layers[owner].output_elements)
 
     def run_backward(self, needed: dict[int, int]) -> None:
         """Run backward: gradients of the parameters and of each layer's inputs, the last layer
@@ -160,13 +160,13 @@ class PlanStepReplay:
             if gradient is not None:
                 self.allocate((HALF if casts else FLOAT) * layer.parameters, 0)
                 of_inputs = self._make_input_gradients(layer, gradient)
-                self._release(gradient)
+                self._release_gradient(gradient)
             # What backward read for the last time: outputs, and what forward made beside them.
-            fixed, per_sample = _count_saved_extras(layer)
+            fixed, per_sample = _count_saved_statistics_bytes(layer)
             for owner, reader in needed.items():
                 if reader == index and owner != last:
-                    per_sample += self.value * self.layers[owner].outputs
-            weights, data = self._count_saved_casts(layer) if casts else (0, 0)
+                    per_sample += self.value * self.layers[owner].output_elements
+            weights, data = self._count_saved_cast_bytes(layer) if casts else (0, 0)
             self.free(fixed + weights, per_sample + data)
             for source_index, new in of_inputs:
                 self._accumulate_gradient(source_index, new)
@@ -176,14 +176,14 @@ class PlanStepReplay:
                     self.allocate(FLOAT * size, 0)
                     self.free(HALF * size, 0)
 
-    def _count_saved_casts(self, layer: PlanLayer) -> tuple[int, int]:
+    def _count_saved_cast_bytes(self, layer: PlanLayer) -> tuple[int, int]:
         """Return bytes of a multiplying layer's casts that backward reads: of its weights, of a
         linear layer only for its input's gradient; and of a sample of the network's input."""
         reads_input = layer.of[0] < 0 or self.owners[layer.of[0]] < 0
         weights = layer.parameters - (layer.gives[0] if layer.bias else 0)
         if reads_input and layer.kind == "linear":
             weights = 0
-        return HALF * weights, HALF * layer.inputs if reads_input else 0
+        return HALF * weights, HALF * layer.input_elements if reads_input else 0
 
     def _make_input_gradients(
         self, layer: PlanLayer, output_gradient: _LiveGradient
@@ -196,7 +196,7 @@ class PlanStepReplay:
                 continue
             gradient = output_gradient
             if layer.kind not in ("add", "concat", "flatten"):
-                gradient = _LiveGradient(self.value * layer.inputs)
+                gradient = _LiveGradient(self.value * layer.input_elements)
                 self.allocate(0, gradient.per_sample)
             gradient.holders += 1
             pairs.append((source_index, gradient))
@@ -213,21 +213,21 @@ class PlanStepReplay:
         if before is None:
             self.gradients[source_index] = gradient
             return
-        both = _LiveGradient(self.value * self.layers[source_index].outputs, 1)
+        both = _LiveGradient(self.value * self.layers[source_index].output_elements, 1)
         self.allocate(0, both.per_sample)
-        self._release(before)
-        self._release(gradient)
+        self._release_gradient(before)
+        self._release_gradient(gradient)
         self.gradients[source_index] = both
 
-    def _release(self, gradient: _LiveGradient) -> None:
+    def _release_gradient(self, gradient: _LiveGradient) -> None:
         gradient.holders -= 1
         if gradient.holders == 0:
             self.free(0, gradient.per_sample)
 
 
-def _count_saved_extras(layer: PlanLayer) -> tuple[int, int]:
+def _count_saved_statistics_bytes(layer: PlanLayer) -> tuple[int, int]:
     """Return (bytes, bytes per sample) that a layer makes besides its output, for backward:
     statistics, indices of maxima."""
     if layer.kind == "norm":
         return 2 * FLOAT * layer.given[0], 0
-    return 0, INDEX * layer.outputs if layer.kind == "max_pool" else 0
+    return 0, INDEX * layer.output_elements if layer.kind == "max_pool" else 0

@@ -229,9 +229,9 @@ class Session:
         if source is not None:
             self._kept.set_source_files(source.files)
         shapes = tuple(parse_input_shape(text) for text in request.inputs)
-        self.facts = self._kept.get(ModelFacts, "facts") or self._facts(shapes)
+        self.facts = self._kept.get(ModelFacts, "facts") or self._trace_facts(shapes)
 
-    def _facts(self, shapes: tuple[InputShape, ...]) -> ModelFacts:
+    def _trace_facts(self, shapes: tuple[InputShape, ...]) -> ModelFacts:
         source, request = self.source, self.request
         if request.seq is not None and (shapes or source.inputs.sequence is None):
             reason = (
@@ -293,12 +293,12 @@ class Session:
         traced = self._kept.get(TracedStep, batch, memory)
         if traced is None:
             with convert_model_errors():
-                traced = self._trace(batch, memory)
+                traced = self._trace_batch(batch, memory)
             if not (traced.problem and _OF_THE_MACHINE.search(traced.problem)):
                 self._kept.put(traced, batch, memory)
         return traced
 
-    def _trace(self, batch: int, memory: bool) -> TracedStep:
+    def _trace_batch(self, batch: int, memory: bool) -> TracedStep:
         from perfctl.workloads.tracing import recorder
 
         source, request = self.source, self.request

@@ -46,7 +46,7 @@ class ExpertLayer(NamedTuple):
     """Of all experts of the layer."""
 
     @property
-    def idle(self) -> int:
+    def idle_parameters_per_token(self) -> int:
         """Parameters that one token does not meet."""
         return self.parameters // self.experts * (self.experts - self.per_token)
 
@@ -167,7 +167,11 @@ class Estimate:
         """Parameters that one token meets: of experts only its own. None if the model has no
         experts."""
         experts = self.experts
-        return self.parameters - sum(layer.idle for layer in experts) if experts else None
+        return (
+            self.parameters - sum(layer.idle_parameters_per_token for layer in experts)
+            if experts
+            else None
+        )
 
     @property
     def forward(self) -> WorkTotals:

@@ -183,7 +183,9 @@ def list_source_files(module: str) -> list[Path] | None:
         files.append(path)
         package = getattr(loaded, "__package__", None) or ""
         waiting += (
-            part for target in _list_imports(tree, package) for part in _list_parent_modules(target)
+            part
+            for target in _iterate_imported_modules(tree, package)
+            for part in _list_parent_modules(target)
         )
     return files
 
@@ -265,7 +267,7 @@ def _is_outside_read(node: ast.AST) -> bool:
     )
 
 
-def _list_imports(tree: ast.Module, package: str) -> Iterator[str]:
+def _iterate_imported_modules(tree: ast.Module, package: str) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -440,20 +442,24 @@ class TraceCache:
         self.folder, self._base, self._module = folder, base, module
         self._files: str | None = None
         """A digest of the files that the model is made from; None while they are not known."""
-        listed = self._read("files", _Listed)
+        listed = self._read_entry("files", _Listed)
         if listed is not None and all(_digest_file(path) == stored for path, stored in listed):
             self._files = compute_digest(listed)
 
     def get(self, kind: type[T], *key_parts: Any) -> T | None:
         """Return what was kept under ``what`` (numbers and words); None when nothing was, or the
         files changed since."""
-        return self._read(f"{self._files} {key_parts}", kind) if self._files is not None else None
+        return (
+            self._read_entry(f"{self._files} {key_parts}", kind)
+            if self._files is not None
+            else None
+        )
 
     def put(self, value: Any, *key_parts: Any) -> None:
         """Keep ``value``, a record. What JSON cannot hold, or what cannot be written, is not
         kept."""
         if self._files is not None:
-            self._write(f"{self._files} {key_parts}", value)
+            self._write_entry(f"{self._files} {key_parts}", value)
 
     def set_source_files(self, files: Sequence[Path] | None) -> None:
         """The model was built just now, from these files beside the libraries'; None: they do not
@@ -466,16 +472,16 @@ class TraceCache:
             self._files = None
             return
         self._files = compute_digest(listed)
-        self._write("files", listed)
+        self._write_entry("files", listed)
 
-    def _read(self, name: str, kind: Any) -> Any:
+    def _read_entry(self, name: str, kind: Any) -> Any:
         return (
             read_cache_entry(self.folder, compute_digest(self._base, name), kind)
             if self.folder
             else None
         )
 
-    def _write(self, name: str, value: Any) -> None:
+    def _write_entry(self, name: str, value: Any) -> None:
         if self.folder is not None:
             write_cache_entry(self.folder, compute_digest(self._base, name), value)
 
@@ -485,7 +491,7 @@ def open_cache_for(
     *,
     files: Sequence[Path] = (),
     module: str | None = None,
-    beside: Path | None = None,
+    workload_file: Path | None = None,
 ) -> TraceCache | None:
     """Return what is kept of ``request``, a record: all its fields count. None where nothing may
     be.
@@ -499,7 +505,7 @@ def open_cache_for(
     with suppress(OSError, RuntimeError, TypeError):
         about, sibling_names = (
             digest_environment(),
-            list_importable_names(beside) if beside is not None else [],
+            list_importable_names(workload_file) if workload_file is not None else [],
         )
         if about is None or sibling_names is None:
             return None
@@ -508,7 +514,7 @@ def open_cache_for(
             msgspec.to_builtins(request),
             about,
             file_digests,
-            str(beside and beside.absolute()),
+            str(workload_file and workload_file.absolute()),
             sibling_names,
         )
         return TraceCache(find_user_folder("XDG_CACHE_HOME", "~/.cache") / "traces", key, module)
@@ -545,6 +551,10 @@ def open_trace_cache(request: Request) -> TraceCache | None:
     if module_name.endswith(".py"):
         path = Path(module_name)
         return open_cache_for(
-            request, module=f"perfctl_model_{path.stem}", beside=path.absolute().parent
+            request, module=f"perfctl_model_{path.stem}", workload_file=path.absolute().parent
         )
-    return open_cache_for(request, module=module_name, beside=Path.cwd()) if module_name else None
+    return (
+        open_cache_for(request, module=module_name, workload_file=Path.cwd())
+        if module_name
+        else None
+    )

@@ -60,7 +60,7 @@ class UnpackingBudget:
         self.bytes = max(_SMALL, _EXPANSION * self.size)
         self.until = time.monotonic() + _SECONDS + self.size / _BYTES_PER_SECOND
 
-    def reserve(self, path: Path, size: int) -> None:
+    def spend(self, path: Path, size: int) -> None:
         """Make room for a member of ``path``. Raises ReportError where there is none."""
         self.bytes -= size
         self.files -= 1
@@ -102,7 +102,7 @@ def is_archive(path: Path) -> bool:
         return True
 
 
-def unpack_report_archive(path: Path, folder: Path, room: UnpackingBudget) -> int:
+def unpack_report_archive(path: Path, folder: Path, budget: UnpackingBudget) -> int:
     """Write the archive's files below ``folder``: no links, no hidden ones, none that would lie
     elsewhere. How many were left out because no file can have their name.
 
@@ -118,7 +118,7 @@ def unpack_report_archive(path: Path, folder: Path, room: UnpackingBudget) -> in
                 is_hidden = any(part.startswith(".") for part in parts)  # or lies elsewhere
                 is_wanted = member.isfile() and parts and not (is_hidden or name.is_absolute())
                 # what a tar archive hides has to be unpacked to get past it
-                room.reserve(path, member.size if is_wanted or path.suffix.lower() != ".zip" else 0)
+                budget.spend(path, member.size if is_wanted or path.suffix.lower() != ".zip" else 0)
                 if not is_wanted:
                     continue
                 longest = max(len(os.fsencode(part)) for part in parts)

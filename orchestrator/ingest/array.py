@@ -66,7 +66,7 @@ def render_ingest_array(
         for entry in findings.entries:
             if isinstance(entry, str):
                 warn(entry)
-        sources = findings.sources()
+        sources = findings.report_sources()
         read_name_facts(sources, hints, None)
     names = [source.shown for source in sources]
     files = list(dict.fromkeys(_find_containing_file(name).absolute() for name in names))
@@ -188,7 +188,7 @@ def merge_task_databases(
             bulk.attach_read_only(connection, part, merge.PART),
         ):
             for run in merge.list_part_runs(connection):
-                _, is_new = merge.copy_run(
+                _, is_new = merge.copy_run_from_attached_database(
                     connection,
                     run,
                     sweep,

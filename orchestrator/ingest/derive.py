@@ -81,8 +81,14 @@ def derive_counts(run: Run) -> Iterator[DerivedCount]:
     if run.report is None or not run.report.ops or not run.report.kernels:
         return
     batch = PreparedBatch(run.batch_size, (PreparedRun(run, run.precision),), None)
-    counted = batch.counted.values if batch.counted else {}
-    derived = batch.completed_counts if counted else batch.derived.derived if batch.derived else {}
+    counted = batch.counted_run.values if batch.counted_run else {}
+    derived = (
+        batch.completed_counts
+        if counted
+        else batch.derived_run.instructions_by_launch
+        if batch.derived_run
+        else {}
+    )
     names = {kernel.launch: kernel.name for kernel in run.report.kernels}
     counts: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
     """Instruction, value, rule and its error, once for all launches that are alike: they share one

@@ -95,11 +95,11 @@ class FoundSources:
     limit: int = 0
     """Bytes of memory that a worker may take; 0 for no limit."""
 
-    def sources(self) -> list[ReportSource]:
+    def report_sources(self) -> list[ReportSource]:
         """Return what there is to read."""
         return [entry for entry in self.entries if isinstance(entry, ReportSource)]
 
-    def add_folder(self, folder: ReportSource, depth: int, room: UnpackingBudget | None) -> None:
+    def add_folder(self, folder: ReportSource, depth: int, budget: UnpackingBudget | None) -> None:
         """Add the reports and archives in a folder, and what is wrong with other files there.
 
         ``depth``: archives around it; ``room``: of the outermost.
@@ -133,7 +133,7 @@ class FoundSources:
             source = ReportSource(path, folder.shown / path.relative_to(folder.path))
             if path not in archives:
                 self.entries.append(source)
-            elif not self.add_archive(source, depth + 1, room):
+            elif not self.add_archive(source, depth + 1, budget):
                 archives.remove(path)
         archives |= {path.with_name(DETAILS) for path in captures}
         unread = [file for file in other_files if file not in archives]
@@ -153,17 +153,19 @@ class FoundSources:
             files = "1 file that is not a report" if len(skipped) == 1 else files
             self.notes.append(f"{folder.shown}: skipped {files}: {_format_file_names(skipped)}")
 
-    def add_archive(self, archive: ReportSource, depth: int, room: UnpackingBudget | None) -> bool:
+    def add_archive(
+        self, archive: ReportSource, depth: int, budget: UnpackingBudget | None
+    ) -> bool:
         """Unpack an archive in a worker, and add what it holds. Return False for another file."""
         with isolate_failure(archive.shown, self.entries.append):
             folder = Path(tempfile.mkdtemp(dir=self.temporary))
-            room = room or UnpackingBudget(archive.path.stat().st_size)
+            budget = budget or UnpackingBudget(archive.path.stat().st_size)
             try:
                 answer = pool.call_in_worker(
                     archive.path,
-                    partial(_unpack_within_budget, archive.path, folder, room),
+                    partial(_unpack_and_count_left_out, archive.path, folder, budget),
                     self.limit,
-                    max(0, room.until - time.monotonic()),
+                    max(0, budget.until - time.monotonic()),
                 )
             except PerfctlError as error:
                 shutil.rmtree(folder)
@@ -171,7 +173,7 @@ class FoundSources:
                 return True
             if answer is None:
                 return False
-            left_out, (room.bytes, room.files) = answer
+            left_out, (budget.bytes, budget.files) = answer
             if left_out:
                 files = "1 file has a name" if left_out == 1 else f"{left_out} files have names"
                 self.notes.append(
@@ -183,7 +185,7 @@ class FoundSources:
                     "and pass the folder, so that the database can refer to the files"
                 )
                 return True
-            self.add_folder(ReportSource(folder, archive.shown), depth + 1, room)
+            self.add_folder(ReportSource(folder, archive.shown), depth + 1, budget)
         return True
 
     def drop_archived_copies(self) -> None:
@@ -192,7 +194,7 @@ class FoundSources:
         of_size: dict[int, list[Path]] = defaultdict(list)
         archives: Counter[Path] = Counter()
         digest_of = cache(hash_unpacked_content)
-        for source in sorted(self.sources(), key=lambda source: source.path != source.shown):
+        for source in sorted(self.report_sources(), key=lambda source: source.path != source.shown):
             if not source.path.is_file():
                 continue
             alike = of_size[read_unpacked_size(source.path)]
@@ -248,14 +250,14 @@ def _expand_pattern(path: Path) -> list[Path]:
     return sorted(match for match in matches if not match.name.startswith(".")) or [path]
 
 
-def _unpack_within_budget(
-    path: Path, folder: Path, room: UnpackingBudget
+def _unpack_and_count_left_out(
+    path: Path, folder: Path, budget: UnpackingBudget
 ) -> tuple[int, tuple[int, int]] | None:
     """Return how many files of an archive were left out, and the room that is left; None for a file
     that is no archive."""
     if not is_archive(path):
         return None
-    return unpack_report_archive(path, folder, room), (room.bytes, room.files)
+    return unpack_report_archive(path, folder, budget), (budget.bytes, budget.files)
 
 
 def _find_all_sources(requested: Sequence[Path], temporary: Path, limit: int = 0) -> FoundSources:
@@ -267,7 +269,7 @@ def _find_all_sources(requested: Sequence[Path], temporary: Path, limit: int = 0
         elif not has_archive_name(path) or not findings.add_archive(source, 0, None):
             findings.entries.append(source)
     if len(requested) > 1:  # files that are one report together
-        first = set(parsers.drop_member_files(source.path for source in findings.sources()))
+        first = set(parsers.drop_member_files(source.path for source in findings.report_sources()))
         findings.entries = [
             entry for entry in findings.entries if isinstance(entry, str) or entry.path in first
         ]

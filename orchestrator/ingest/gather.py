@@ -195,7 +195,7 @@ def _list_run_folders(sweep: Path) -> list[Path]:
     """Return the folders of runs that have a record, by setting, the oldest attempt first, what
     was cut off last."""
     runs = [
-        (name[0].order, name[1] == "part", int(name[1].replace("part", "") or 1), path)
+        (name[0].sort_key, name[1] == "part", int(name[1].replace("part", "") or 1), path)
         for path in sweep.iterdir()
         if (name := parse_run_folder_name(path.name)) and read_run_record(path) is not None
     ]

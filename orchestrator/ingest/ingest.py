@@ -130,13 +130,15 @@ def ingest_paths(
     failed: list[str] = []
     empty: list[Path] = []
     with find_sources(requested, limit) as findings:
-        listener(SourcesCounted(len(findings.sources())))
-        names = read_name_facts(findings.sources(), hints, ask)
+        listener(SourcesCounted(len(findings.report_sources())))
+        names = read_name_facts(findings.report_sources(), hints, ask)
         batches = {path: name.batch_size for path, name in names.items() if name.batch_size}
         for text in (*findings.notes, *describe_batches(batches)):
             listener(NoteSent(text))
-        tasks = [IngestTask(source, sweep, names[source.shown]) for source in findings.sources()]
-        jobs = choose_job_count(jobs, findings.sources())
+        tasks = [
+            IngestTask(source, sweep, names[source.shown]) for source in findings.report_sources()
+        ]
+        jobs = choose_job_count(jobs, findings.report_sources())
         settings = IngestSettings(store, hints, again, limit, estimate=estimate)
         with closing(ingest_tasks(tasks, settings, jobs)) as taking:
             for entry in findings.entries:
@@ -336,7 +338,7 @@ def _copy_runs(
                 continue
             again, run_id, ranks = settings.again, event.written.run_id, event.ranks or ()
             if event.written.new:
-                run_id, is_new = merge.copy_run(
+                run_id, is_new = merge.copy_run_from_attached_database(
                     connection, run_id, sweep, again=again, beside=event.ranks is None
                 )
                 events[index] = (
@@ -348,7 +350,9 @@ def _copy_runs(
             elif ranks:
                 sweep = settings.ranks[run_id].sweep
             for rank in ranks:
-                merge.copy_run(connection, rank, sweep, again=again, beside=True)
+                merge.copy_run_from_attached_database(
+                    connection, rank, sweep, again=again, beside=True
+                )
     part.unlink()
     return events
 

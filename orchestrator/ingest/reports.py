@@ -26,7 +26,7 @@ from perfctl.orchestrator.ingest.context import (
 from perfctl.orchestrator.ingest.derive import derive_run
 from perfctl.orchestrator.ingest.find import ReportSource, hash_file_or_folder
 from perfctl.orchestrator.ledger.usage.ranks import add_exposed_time
-from perfctl.orchestrator.ledger.usage.served import compute_placed_share
+from perfctl.orchestrator.ledger.usage.served import compute_kernel_time_share_with_layer
 from perfctl.orchestrator.pool import Tell
 from perfctl.orchestrator.store.write import (
     RunFacts,
@@ -74,7 +74,7 @@ def ingest_report(
             status = "partial" if reason else "ok"
             facts = replace(facts, profiler=report.tool, status=status, reason=reason)
             written = write_run_and_derive(connection, task, settings, facts, report, source.path)
-            written = replace(written, placed=compute_placed_share(report))
+            written = replace(written, placed=compute_kernel_time_share_with_layer(report))
             for event in _list_stored_events(connection, source, report, written):
                 tell(event)
         elif part.error is not None:

@@ -196,7 +196,7 @@ class _TextCleaner:
         """Return what is to go from a text."""
         return self._all if can_hold_secret(text) else self._names
 
-    def replace(self, match: re.Match[str]) -> str:
+    def mask_match(self, match: re.Match[str]) -> str:
         kinds = {"home": "home folder", "host": "host", "user": "user"}
         self.replaced[kinds.get(match.lastgroup or "", "secret")] += 1
         return get_kept_prefix(match) + REMOVED
@@ -208,7 +208,7 @@ class _TextCleaner:
             self.replaced["environment"] += 1
             return b"{}" if value.lstrip().startswith(b"{") else REMOVED.encode()
         text = value.decode("latin-1")
-        return self.choose_pattern(text).sub(self.replace, text).encode("latin-1")
+        return self.choose_pattern(text).sub(self.mask_match, text).encode("latin-1")
 
 
 def _join_alternatives(names: Iterable[str]) -> str:
@@ -242,7 +242,7 @@ def _copy_scrubbed_text(source: Path, copy: Path) -> tuple[dict[str, int], Count
                     cut = min(cut, match.start())  # its end is still to be read
                 if match.start() >= cut:
                     break
-                target_file.write(buffer[offset : match.start()] + cleaner.replace(match))
+                target_file.write(buffer[offset : match.start()] + cleaner.mask_match(match))
                 offset = match.end()
             cut = max(cut, offset)
             target_file.write(buffer[offset:cut])

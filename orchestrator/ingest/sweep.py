@@ -330,7 +330,7 @@ def run_plain_step(request: SweepRequest, setting: SweepSetting, events: Events)
         try:
             kernels, launches = pool.call_in_worker(
                 "the step without ncu",
-                partial(_read_plain_step, result.folder),
+                partial(_read_launches_and_first_pass, result.folder),
                 memory.parse_memory_limit(None),
             )
         except PerfctlError as error:
@@ -340,7 +340,7 @@ def run_plain_step(request: SweepRequest, setting: SweepSetting, events: Events)
         return PlainStep(tuple(kernels), parse_first_pass(launches))
 
 
-def _read_plain_step(folder: Path) -> tuple[list[Kernel], dict[str, Any]]:
+def _read_launches_and_first_pass(folder: Path) -> tuple[list[Kernel], dict[str, Any]]:
     """Return the launches of the run in this folder, and the first pass in its JSON form. Raises
     ReportError."""
     record = read_run_record(folder) or {}
@@ -399,7 +399,7 @@ def estimate_ncu_cost(
         kernels,
         layers=layers,
         steps=request.steps or STEPS,
-        counters=len(counters.choose_counters(ncu.metrics, request.visible).names),
+        counters=len(counters.choose_counters(ncu.metrics, request.visible_devices).names),
         repeated=0 if layers else step.first_pass.launches_without_replay,
     )
     if not cost.launches:

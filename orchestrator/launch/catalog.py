@@ -25,7 +25,9 @@ def require_profiler_tools(
     """
     runs_in = run.find_surrounding_container()
     missing = (
-        images_check.list_missing_image_tools(profiler, device) if runs_in else profiler.missing()
+        images_check.list_missing_image_tools(profiler, device)
+        if runs_in
+        else profiler.list_missing_tools()
     )
     lacks = tuple(tool for tool in missing if tool.name not in but)
     images_check.require_no_missing_tools(lacks, f"here, inside {runs_in}" if runs_in else "here")
@@ -44,7 +46,9 @@ def check_sweep_can_start(request: SweepRequest) -> SweepRequest:
         )
         if program is not None and program.python is not None:
             interpreter.check_program_interpreter(
-                program, __version__, image.prefix(request.folders_to_bind, Path.cwd())
+                program,
+                __version__,
+                image.build_command_prefix(request.folders_to_bind, Path.cwd()),
             )
         request = replace(request, profiler=profiler, sweep_name=request.name)
     else:

@@ -78,7 +78,7 @@ class UserProgram:
         variables = (f"{variable}={{{name}}}" for name, variable in self.variables)
         return escape_non_utf8(" ".join((*arguments, *variables))) or None
 
-    def identity(self) -> list[object]:
+    def collect_identity(self) -> list[object]:
         """Return values that identify the program: its words and the content of the script. Editing
         the script changes them."""
         content = (
@@ -122,7 +122,7 @@ def parse_program(
         else _split_interpreter(tuple(command), is_any=as_is is None)
     )
     if python is not None:
-        name, script = _find_script_or_module(command_line, parameters)
+        name, script = _find_script_name_and_file(command_line, parameters)
     else:
         command_line, name, script = _parse_non_python_program(command_line, is_here)
     program = UserProgram(python, flags, command_line, name, script, batch_env, variables)
@@ -264,7 +264,7 @@ def _read_shebang_interpreter(path: str | None) -> str | None:
     return resolve_interpreter_path(parts[0]) if parts and is_python_interpreter(parts[0]) else None
 
 
-def _find_script_or_module(
+def _find_script_name_and_file(
     arguments: tuple[str, ...], parameters: Iterable[str]
 ) -> tuple[str, Path | None]:
     """Return (name, file) of the script or module. Raises UsageError when there is none, or its

@@ -11,7 +11,7 @@ from perfctl.orchestrator.counts.hardware.peaks import DevicePeaks
 from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_names
 from perfctl.orchestrator.ledger.causes.judge import StudyCauses, find_study_causes
 from perfctl.orchestrator.ledger.causes.timeline.judge import RunVerdicts, detect_run_verdicts
-from perfctl.orchestrator.ledger.ledger import Ledger, ledger
+from perfctl.orchestrator.ledger.ledger import Ledger, build_ledger
 from perfctl.orchestrator.ledger.prepared import Study, group_studies_by_sweep
 from perfctl.orchestrator.ledger.roofline import Roofline, build_roofline
 from perfctl.orchestrator.ledger.sweep import BatchPoint, list_batch_points
@@ -43,7 +43,7 @@ class Analysis:
 def analyse_study(
     study: Study,
     measured: Sequence[DevicePeaks] = (),
-    beside: Sequence[Study] | None = None,
+    related_studies: Sequence[Study] | None = None,
     names: Mapping[str, str] | None = None,
 ) -> Analysis:
     """Ledger, verdicts, roofline and sweep of a study; ``measured`` peaks go before published ones.
@@ -52,8 +52,8 @@ def analyse_study(
     is read alone. ``names``: short kernel names of all that is read together; by default of
     this study.
     """
-    entries = ledger(study)
-    group = (study,) if beside is None else tuple(beside)
+    entries = build_ledger(study)
+    group = (study,) if related_studies is None else tuple(related_studies)
     return Analysis(
         study=study,
         ledger=entries,

@@ -116,7 +116,7 @@ def compute_arm_figures(
     step = spread.median if spread else None
     course = list_epochs(run)
     relevant = ("layer ranges",) if run.device_kind == "cpu" else ("layer ranges", "kernel")
-    busy = prepared.usage.ways.kernels.value
+    busy = prepared.usage.utilization_by_source.kernels.value
     gaps = [(gap.quantity, gap.reason) for gap in run.report.gaps if gap.quantity in relevant]
     return ArmFigures(
         label=label,
@@ -133,12 +133,12 @@ def compute_arm_figures(
         warmup=int(warmup) if warmup.isdecimal() else None,
         epochs=course,
         memory=read_memory_peaks(run),
-        top_operations=list_top_operations(run),
+        top_operations=list_longest_operations(run),
         categories=compute_category_shares(run),
         rate=compute_flop_rate(run, step, peaks),
         idle=None if busy is None else 1 - busy,
         overlap=compute_copy_overlap_share(run),
-        launch_bound=compute_launch_bound_share(run),
+        launch_bound=compute_launch_bound_kernel_share(run),
         overhead=compute_overhead_share(run),
         missing_values=tuple(dict.fromkeys(gaps)),
     )
@@ -161,7 +161,7 @@ def list_epochs(run: Run) -> tuple[EpochFigures, ...]:
     return tuple(course)
 
 
-def list_top_operations(run: Run) -> tuple[TopOperation, ...]:
+def list_longest_operations(run: Run) -> tuple[TopOperation, ...]:
     """The most expensive kernels by time; without kernels, CPU operations by self time. One line
     per name, as in torch's tables."""
     rows = [
@@ -223,7 +223,7 @@ def compute_flop_rate(
     return FlopRate(flops, flops * 1e9 / step_ns if step_ns else None, peak, reason)
 
 
-def compute_launch_bound_share(run: Run) -> float | None:
+def compute_launch_bound_kernel_share(run: Run) -> float | None:
     """Share of kernels that ran for less time than the device was idle before them; None without
     kernel times."""
     spans = sorted(
@@ -250,7 +250,7 @@ def compute_copy_overlap_share(run: Run) -> float | None:
     by_device = group_by(copies, lambda copy: copy.device_index or 0)
     covered = 0
     for device, of_device in by_device.items():
-        running = Intervals.of(kernels.get(device, ()))
+        running = Intervals.make_from_items(kernels.get(device, ()))
         covered += sum(
             running.measure_within(get_start_ns(copy), get_end_ns(copy)) for copy in of_device
         )

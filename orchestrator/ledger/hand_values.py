@@ -58,7 +58,7 @@ def check_hand_values(
         ranked: list[tuple[tuple[object, ...], CheckedHandValue]] = []
         for number, network in enumerate(networks):
             for other in network.batches if size is None else (size,):
-                sheet = network.sheet(other, layer)
+                sheet = network.build_sheet_of_layer(other, layer)
                 if sheet is not None:
                     finding = check_stated_value(value, sheet.facts, sheet.quantities)
                     slips = len(finding.mistakes)

@@ -148,7 +148,7 @@ class LedgerRow:
         return self.executed.value / self.estimated.value
 
     @property
-    def size(self) -> int:
+    def batch_size_or_one(self) -> int:
         """The batch size that paper is for; 1 where the report does not say, whose figures are for
         what it holds as a whole."""
         return self.batch if isinstance(self.batch, int) else 1
@@ -164,23 +164,23 @@ class LedgerRow:
         return self.batch or 1, self.layer, self.direction
 
     @property
-    def at(self) -> str:
+    def batch_phrase(self) -> str:
         """ " at batch 16", as a sentence goes on; "" where the report does not say."""
         return format_at_batch(self.batch)
 
     @property
-    def place(self) -> str:
+    def layer_label(self) -> str:
         return self.layer or ("optimizer" if self.direction == "optimizer" else OUTSIDE)
 
     @property
     def name(self) -> str:
         """ "conv2 forward"; the optimizer's own row is "optimizer", a formula's its pattern."""
-        return f"{self.place} {self.shown_direction}".strip()
+        return f"{self.layer_label} {self.shown_direction}".strip()
 
     @property
     def shown_direction(self) -> str:
         """The direction; "" for the optimizer's own row and for a formula of the user's."""
-        return "" if self.kind == FORMULA or self.place == self.direction else self.direction
+        return "" if self.kind == FORMULA or self.layer_label == self.direction else self.direction
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,20 +207,20 @@ class Ledger:
         return any(row.executed.value is not None for row in self.rows)
 
 
-def ledger(study: Study) -> Ledger:
+def build_ledger(study: Study) -> Ledger:
     """Return the rows for every batch size of a study."""
     points = study.points
     by_batch = [_build_batch_rows(batch) for batch in study.prepared_batches]
     rows = [row for of_batch, _ in by_batch for row in of_batch]
     # first position anywhere; layers without one come after the rest, the optimizer last
-    by_place = group_by(rows, lambda row: row.place)
+    by_place = group_by(rows, lambda row: row.layer_label)
     order = {
         row_key: min(row.position for row in of_place) for row_key, of_place in by_place.items()
     }
     directions = {direction: index for index, direction in enumerate(DIRECTIONS)}
     rows.sort(
         key=lambda row: (
-            order[row.place],
+            order[row.layer_label],
             row.layer,
             directions.get(row.direction, 99),
             points.index(row.batch) if row.batch is not None else 0,
@@ -233,18 +233,20 @@ def ledger(study: Study) -> Ledger:
 
 def _build_batch_rows(batch: PreparedBatch) -> tuple[list[LedgerRow], UnattributedWork | None]:
     """Return the rows of one batch size, and what is left over."""
-    times = batch.times
+    times = batch.layer_times
     # pen and paper; a layer may hold several operations
     recorded = next((item.run.layer_calls for item in batch.runs if item.run.layer_calls), ())
-    all_calls = (*recorded, *batch.expected.calls)
+    all_calls = (*recorded, *batch.user_formula_work.calls)
     by_row = group_by(all_calls, lambda call: (call.layer, call.direction))
     calls = {key: tuple(of_row) for key, of_row in by_row.items()}
     _move_fused_recompute(calls, batch)
     counted, uncounted = _sum_flops_of_batch(batch)
     derived: Mapping[Key | None, Figure] = {}
-    if batch.derived and batch.derived.steps:
+    if batch.derived_run and batch.derived_run.step_count:
         derived = (
-            counted if batch.counting_run is batch.derived else _sum_flops_by_row(batch.derived)
+            counted
+            if batch.counting_run is batch.derived_run
+            else _sum_flops_by_row(batch.derived_run)
         )
     measured = set(times.rows if times else ()) | {key for key in counted if key is not None}
     rows = [
@@ -311,7 +313,7 @@ def _build_ledger_row(
     counted: Figure,
     derived: Figure | None,
 ) -> LedgerRow:
-    times, timing = batch.times, batch.timing_run
+    times, timing = batch.layer_times, batch.timing_run
     source = timing if timing and timing.run.report.kernels else batch.counting_run
     kernels = source.row_kernels.get(key) if source else None
     paper, time = _sum_estimated_flops(calls), times.rows.get(key) if times else None
@@ -420,7 +422,7 @@ def _sum_flops_of_batch(batch: PreparedBatch) -> tuple[dict[Key | None, Figure],
     all others."""
     counting, figures = batch.counting_run, dict[Key | None, Figure]()
     failed = next((item.run for item in batch.runs if item.run.profiler == "ncu"), None)
-    if counting is not None and counting.steps is not None:
+    if counting is not None and counting.step_count is not None:
         figures = _sum_flops_by_row(counting)
         layers = counting.run.report.environment.get("ncu:layers")
         unseen = f"{counting.run.profiler} recorded no kernel of it"
@@ -442,7 +444,7 @@ def _explain_missing_steps(run: PreparedRun) -> str:
     """ "ncu counted FADD only, and the report does not say how many steps it covers"."""
     if isinstance(run, DerivedRun):
         return f"the report has no counters, and {NO_STEPS}, so perfctl derives nothing per step"
-    if any(figure.total.value is not None for figure in run.flops.values()):
+    if any(figure.total.value is not None for figure in run.flops_by_launch.values()):
         return f"{run.run.profiler} measured its kernels, but {NO_STEPS}"
     names = (name for values in run.values.values() for name in read_instruction_counts(values))
     kinds = " and ".join(dict.fromkeys(map(str.upper, names)))
@@ -463,8 +465,8 @@ def _sum_flops_by_row(run: PreparedRun) -> dict[Key | None, Figure]:
     left_out = {} if is_derived else collect_exclusion_reasons(run.run.report.gaps)
     groups: dict[Key | None, list[Figure]] = defaultdict(list)
     with_unknown: set[Key | None] = set()
-    for kernel, key in run.launches:
-        flops = run.flops.get(kernel.launch)
+    for kernel, key in run.measured_launches:
+        flops = run.flops_by_launch.get(kernel.launch)
         figure = flops.total if flops else lacking
         site = LaunchSite(kernel.layer or "", kernel.direction or "")
         if flops is None and site in left_out:
@@ -476,7 +478,9 @@ def _sum_flops_by_row(run: PreparedRun) -> dict[Key | None, Figure]:
         if key and kernel.layer_source == "guessed":
             figure = mark_as_estimate(figure, GUESSED)
         groups[key].append(figure)
-    figures = {key: sum_figures(group, divide_by=run.steps or 1) for key, group in groups.items()}
+    figures = {
+        key: sum_figures(group, divide_by=run.step_count or 1) for key, group in groups.items()
+    }
     for site, reason in left_out.items():
         key = (site.layer, site.direction)
         if (figure := figures.get(key, lacking)).value is not None:

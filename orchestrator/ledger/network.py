@@ -54,14 +54,14 @@ class ClockPair:
     """Which profiler, and what of it."""
 
     @property
-    def factor(self) -> float | None:
+    def profiled_over_synchronised(self) -> float | None:
         """Profiled / synchronised medians; None without both."""
         if self.synchronised is None or self.profiled is None or not self.synchronised.median:
             return None
         return self.profiled.median / self.synchronised.median
 
     @property
-    def scatter(self) -> float:
+    def slowest_over_fastest_step(self) -> float:
         """Slowest step / fastest step, of the clock where it is larger; 1 where nothing
         was timed."""
         both = [self.synchronised, self.profiled]
@@ -132,20 +132,22 @@ class Network:
         sizes = {size for analysis in self.analyses for size in analysis.study.batches}
         return tuple(sorted(sizes))
 
-    def ops(self, batch: int) -> Sequence[OpShape]:
+    def get_recorded_ops(self, batch: int) -> Sequence[OpShape]:
         """Shapes that a run recorded at this batch size, with backward where any did; () where
         none did."""
         ops = [run.report.ops for run in self.runs if run.batch_size == batch]
         return max(ops, key=len, default=())
 
-    def sheet(self, batch: int, layer: str) -> Sheet | None:
+    def build_sheet_of_layer(self, batch: int, layer: str) -> Sheet | None:
         """The worked sheet of a layer; None where its shapes are not known."""
-        return build_layer_sheet(self.ops(batch), layer)
+        return build_layer_sheet(self.get_recorded_ops(batch), layer)
 
     def build_network_sheet(self, batch: int) -> NetworkSheet:
         """A line for every layer that computes something, and the totals."""
         calls = [run.layer_calls for run in self.runs if run.batch_size == batch]
-        return build_network_sheet(list_modules(self.ops(batch)), max(calls, key=len, default=()))
+        return build_network_sheet(
+            list_modules(self.get_recorded_ops(batch)), max(calls, key=len, default=())
+        )
 
     def step_paper(self, batch: int) -> Figure:
         """Estimated FLOPs of a step; unknown if the backward pass of a training run was not
@@ -158,7 +160,7 @@ class Network:
         parts = sheet.total.flops, sheet.total.backward_flops
         return Figure(sum(part or 0 for part in parts), "counted", missing=sheet.missing)
 
-    def find_main_layer(self) -> str | None:
+    def find_layer_with_most_macs(self) -> str | None:
         """The layer with the most multiply-adds in forward; None where no shapes are known."""
         macs: Counter[str] = Counter()
         for batch in self.batches[-1:]:
@@ -166,7 +168,7 @@ class Network:
                 macs[line.layer] += line.macs or 0
         return max(macs, key=macs.__getitem__, default=None)
 
-    def points(self, layer: str) -> tuple[LayerAtBatch, ...]:
+    def list_points_of_layer(self, layer: str) -> tuple[LayerAtBatch, ...]:
         """One a batch size."""
         return tuple(_build_layer_point(self, batch, layer) for batch in self.batches)
 
@@ -257,7 +259,7 @@ def _build_layer_point(network: Network, batch: int, layer: str) -> LayerAtBatch
         reason = "its kernels belong to no layer"
     elif any(item.run.report.kernels for of_batch in batches for item in of_batch.runs):
         reason = "perfctl has no rule for its kernels"
-    whole_works = [item.counted.whole_work for item in batches if item.counted is not None]
+    whole_works = [item.counted_run.whole_work for item in batches if item.counted_run is not None]
     return LayerAtBatch(
         batch=batch,
         estimated=next((row.estimated for row in rows if row.estimated.value is not None), nothing),
@@ -285,11 +287,13 @@ def _build_layer_point(network: Network, batch: int, layer: str) -> LayerAtBatch
 
 def _collect_unclaimed_launches(batches: Iterable[PreparedBatch]) -> UnclaimedLaunches:
     for batch in batches:
-        if batch.counted is None:
+        if batch.counted_run is None:
             continue
-        launches = [kernel.launch for kernel, key in batch.counted.launches if key is None]
+        launches = [
+            kernel.launch for kernel, key in batch.counted_run.measured_launches if key is None
+        ]
         counts = [
-            read_instruction_counts(batch.counted.values.get(launch, {})) for launch in launches
+            read_instruction_counts(batch.counted_run.values.get(launch, {})) for launch in launches
         ]
         names = tuple(dict.fromkeys(name.upper() for by_name in counts for name in by_name))
         if names:
@@ -323,7 +327,7 @@ def _time_layer_by_clocks(
                 for field in ("duration_ns", "low_ns", "high_ns")
             )
             synchronised = TimeSpread(middle, low, high, timed[0].steps, middle)
-    for times in (batch.times for batch in batches):
+    for times in (batch.layer_times for batch in batches):
         if times is None or not times.trusted:
             continue
         parts = [

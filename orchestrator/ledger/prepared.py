@@ -192,42 +192,42 @@ class PreparedRun:
     fused kernels parted between layers; None where neither."""
 
     @cached_property
-    def keys(self) -> Sequence[Key | None]:
+    def layer_pass_of_kernels(self) -> Sequence[Key | None]:
         """(layer, direction) of each kernel, in the order of ``run.report.kernels``; None: of
         no layer."""
-        return self.expected.keys
+        return self.user_formula_work.keys
 
     @cached_property
-    def expected(self) -> FormulaWork:
+    def user_formula_work(self) -> FormulaWork:
         """What formulas of the user's say of the run."""
         keys = timing.assign_kernels_to_layers(self.run)
         if not self.run.expectations:
             return FormulaWork(keys)
-        return match_formulas(self.run, keys, self.steps or 1)
+        return match_formulas(self.run, keys, self.step_count or 1)
 
     @cached_property
-    def steps(self) -> int | None:
+    def step_count(self) -> int | None:
         """Steps that the kernels are spread over; None when nothing says so."""
         return timing.count_kernel_steps(self.run)
 
     @cached_property
-    def numbered(self) -> bool:
+    def has_numbered_steps(self) -> bool:
         """True when kernels say which step they belong to; those without a number are then in no
         measured step."""
         return timing.has_step_numbers(self.run)
 
     @cached_property
-    def launches(self) -> Sequence[tuple[Kernel, Key | None]]:
+    def measured_launches(self) -> Sequence[tuple[Kernel, Key | None]]:
         """(kernel, its key) of each launch in the measured steps; without warm-up and trials of
         candidates, which have no number of a step where others have one."""
-        pairs = zip(self.run.report.kernels, self.keys, strict=True)
-        return [pair for pair in pairs if not self.numbered or pair[0].step is not None]
+        pairs = zip(self.run.report.kernels, self.layer_pass_of_kernels, strict=True)
+        return [pair for pair in pairs if not self.has_numbered_steps or pair[0].step is not None]
 
     @cached_property
     def row_kernels(self) -> Mapping[Key, RowLaunches]:
         """Kernels of each (layer, direction), of warm-up too."""
         groups: dict[Key, list[Kernel]] = defaultdict(list)
-        for kernel, key in zip(self.run.report.kernels, self.keys, strict=True):
+        for kernel, key in zip(self.run.report.kernels, self.layer_pass_of_kernels, strict=True):
             if key is not None:
                 groups[key].append(kernel)
         rows = {}
@@ -235,7 +235,9 @@ class PreparedRun:
             launches = Counter([kernel.name for kernel in kernels])
             sources = Counter([kernel.layer_source for kernel in kernels])
             rows[key] = RowLaunches(
-                names={name: count / (self.steps or 1) for name, count in launches.most_common()},
+                names={
+                    name: count / (self.step_count or 1) for name, count in launches.most_common()
+                },
                 guessed=sources["guessed"] / len(kernels),
                 shared=sources[SHARED] / len(kernels),
             )
@@ -248,14 +250,18 @@ class PreparedRun:
         Ranges are times on a CPU only: on a GPU, they end before the kernels that they launch.
         """
         if timing.has_kernel_times(self.run):
-            return timing.build_kernel_layer_times(self.run, self.keys, self.steps)
+            return timing.build_kernel_layer_times(
+                self.run, self.layer_pass_of_kernels, self.step_count
+            )
         return None if self.run.device_kind == "gpu" else timing.build_range_layer_times(self.run)
 
     @cached_property
     def step_time(self) -> tuple[TimeSpread, str] | None:
         """(time of a whole step in nanoseconds, which clock); None when steps were not timed."""
         return (
-            timing.measure_step_time(self.run) if self.recorded is None else self.recorded.step_time
+            timing.measure_step_time_and_clock(self.run)
+            if self.recorded is None
+            else self.recorded.step_time
         )
 
     @cached_property
@@ -268,12 +274,12 @@ class PreparedRun:
         )
 
     @cached_property
-    def flops(self) -> dict[int, counters.KernelFlops]:
+    def flops_by_launch(self) -> dict[int, counters.KernelFlops]:
         """Launch -> FLOPs by path, of every launch with counters."""
         return (
             counters.compute_flops_by_launch(self.run, self.values)
             if self.recorded is None
-            else self.recorded.flops
+            else self.recorded.flops_by_launch
         )
 
     @cached_property
@@ -283,12 +289,12 @@ class PreparedRun:
             (key, [(name, self.scale_to_layer_share(kernel, figure)) for name, figure in parts])
             if kernel.layer_source == SHARED
             else (key, parts)
-            for (kernel, key), parts in zip(self.launches, self._parts, strict=True)
+            for (kernel, key), parts in zip(self.measured_launches, self._parts, strict=True)
         )
-        return sum_work_by_key(parts, steps=self.steps or 1)
+        return sum_work_by_key(parts, steps=self.step_count or 1)
 
     @cached_property
-    def shares(self) -> dict[tuple[int, str | None], float]:
+    def fused_kernel_shares(self) -> dict[tuple[int, str | None], float]:
         """(launch, layer) -> share of a fused kernel that belongs to several layers."""
         return {(part.launch, part.layer): part.share for part in self.run.report.kernel_parts}
 
@@ -297,7 +303,7 @@ class PreparedRun:
         an estimate."""
         if kernel.layer_source != SHARED or figure.value is None:
             return figure
-        share = self.shares.get((kernel.launch, kernel.layer), 1.0)
+        share = self.fused_kernel_shares.get((kernel.launch, kernel.layer), 1.0)
         return mark_as_estimate(replace(figure, value=share * figure.value), SHARED_OUT)
 
     @cached_property
@@ -312,13 +318,13 @@ class PreparedRun:
 
     @cached_property
     def _parts(self) -> list[Parts]:
-        """Parts of each launch of ``launches``; the same object for launches that have name, FLOPs
-        and values in common."""
+        """Parts of each launch of ``measured_launches``; the same object for launches that have
+        name, FLOPs and values in common."""
         capability = counters.find_compute_capability(self.run)
         cache: dict[tuple[str, int, int], Parts] = {}
         parts = []
-        for kernel, _ in self.launches:
-            flops = self.flops.get(kernel.launch)
+        for kernel, _ in self.measured_launches:
+            flops = self.flops_by_launch.get(kernel.launch)
             values = self.values.get(kernel.launch, _NO_VALUES)
             same = kernel.name if flops else "", id(flops), id(values)
             if same not in cache:
@@ -330,9 +336,9 @@ class PreparedRun:
 
     def _sum_work_by(self, key: Callable[[Kernel], K]) -> dict[K, CountedWork]:
         """Work by ``key`` of a launch, which counts once."""
-        pairs = zip(self.launches, self._parts, strict=True)
+        pairs = zip(self.measured_launches, self._parts, strict=True)
         by_launch = {kernel.launch: (key(kernel), parts) for (kernel, _), parts in pairs}
-        return sum_work_by_key(by_launch.values(), steps=self.steps or 1)
+        return sum_work_by_key(by_launch.values(), steps=self.step_count or 1)
 
     @cached_property
     def usage(self) -> RunUsage:
@@ -342,23 +348,25 @@ class PreparedRun:
 @dataclass(frozen=True, eq=False, repr=False)
 class DerivedRun(PreparedRun):
     """A run without counters, its instructions derived from kernel names, grids and the shapes
-    of ``ops``."""
+    of ``recorded_ops``."""
 
     ops: tuple[OpShape, ...] = ()
 
     @cached_property
-    def derived(self) -> dict[int, DerivedInstructions]:
+    def instructions_by_launch(self) -> dict[int, DerivedInstructions]:
         """Launch -> instructions, for launches that have a rule."""
-        ruled = derive_launches(self.launches, self.ops, counters.find_compute_capability(self.run))
+        ruled = derive_launches(
+            self.measured_launches, self.ops, counters.find_compute_capability(self.run)
+        )
         return derive_from_code_counts(self.run.code_counts) | ruled
 
     @cached_property
     def values(self) -> dict[int, dict[str, float | None]]:
-        return _convert_derived_counts(self.derived, convert_to_counter_values)
+        return _convert_derived_counts(self.instructions_by_launch, convert_to_counter_values)
 
     @cached_property
-    def flops(self) -> dict[int, counters.KernelFlops]:
-        return _convert_derived_counts(self.derived, convert_to_flops)
+    def flops_by_launch(self) -> dict[int, counters.KernelFlops]:
+        return _convert_derived_counts(self.instructions_by_launch, convert_to_flops)
 
 
 def _convert_derived_counts(
@@ -382,7 +390,7 @@ class PreparedBatch:
     """Profiler that times the whole study; None where each batch size may take its own."""
 
     @cached_property
-    def counted(self) -> PreparedRun | None:
+    def counted_run(self) -> PreparedRun | None:
         """The run with counters: whole ones before failed ones and those narrowed to some layers,
         then the newest."""
         return max(
@@ -396,48 +404,52 @@ class PreparedBatch:
         )
 
     @cached_property
-    def derived(self) -> DerivedRun | None:
+    def derived_run(self) -> DerivedRun | None:
         """The counted run, else the timed one, with derived counts; None where none of its products
         has a rule."""
-        source = self.counted or self.timing_run
+        source = self.counted_run or self.timing_run
         if (
             source is None
             or not source.run.report.kernels
-            or not self.ops
+            or not self.recorded_ops
             or is_amd_run(source.run)
         ):
             return None  # the rules are of NVIDIA's kernels
-        run = DerivedRun(source.run, source.precision, source.recorded, self.ops)
-        has_products = any(counts.ffma or counts.tensor for counts in run.derived.values())
+        run = DerivedRun(source.run, source.precision, source.recorded, self.recorded_ops)
+        has_products = any(
+            counts.ffma or counts.tensor for counts in run.instructions_by_launch.values()
+        )
         return run if has_products else None
 
     @cached_property
-    def ops(self) -> tuple[OpShape, ...]:
+    def recorded_ops(self) -> tuple[OpShape, ...]:
         """Operators with shapes, of the first run that recorded them, and products of formulas."""
         recorded = (tuple(item.run.report.ops) for item in self.runs if item.run.report.ops)
-        return (*next(recorded, ()), *self.expected.ops)
+        return (*next(recorded, ()), *self.user_formula_work.ops)
 
     @cached_property
-    def expected(self) -> FormulaWork:
+    def user_formula_work(self) -> FormulaWork:
         """What formulas of the user's say of the counted run, else of the timed one."""
-        source = self.counted or self.timing_run
-        return source.expected if source is not None else FormulaWork(())
+        source = self.counted_run or self.timing_run
+        return source.user_formula_work if source is not None else FormulaWork(())
 
     @cached_property
     def completed_counts(self) -> dict[int, DerivedInstructions]:
         """Launch -> all its instructions, for launches of the counted run that lack FFMA and whose
         rule gives the others."""
-        if self.counted is None or not self.ops or is_amd_run(self.counted.run):
+        if self.counted_run is None or not self.recorded_ops or is_amd_run(self.counted_run.run):
             return {}
         if not isinstance(self.batch, int):
             return {}
-        works = collect_layer_work(op for op in self.ops if op.direction == "forward").products
-        names = {kernel.launch: kernel.name for kernel in self.counted.run.report.kernels}
+        works = collect_layer_work(
+            op for op in self.recorded_ops if op.direction == "forward"
+        ).products
+        names = {kernel.launch: kernel.name for kernel in self.counted_run.run.report.kernels}
         completed = {
             launch: complete_launch_counts(
                 Launch(names[launch]), read_instruction_counts(values), works, self.batch
             )
-            for launch, values in self.counted.values.items()
+            for launch, values in self.counted_run.values.items()
             if launch in names
         }
         return {launch: counts for launch, counts in completed.items() if counts is not None}
@@ -446,7 +458,7 @@ class PreparedBatch:
     def counting_run(self) -> PreparedRun | None:
         """What FLOPs are read from: the run with counters, and where there is none,
         derived counts."""
-        return self.counted or self.derived
+        return self.counted_run or self.derived_run
 
     @cached_property
     def timing_run(self) -> PreparedRun | None:
@@ -466,7 +478,7 @@ class PreparedBatch:
         )
 
     @property
-    def times(self) -> TimesByLayer | None:
+    def layer_times(self) -> TimesByLayer | None:
         return self.timing_run.layer_times if self.timing_run else None
 
     @cached_property
@@ -511,7 +523,7 @@ class Study:
         return tuple(dict.fromkeys(run.point for run in self.runs if run.point is not None))
 
     @property
-    def axis(self) -> str:
+    def axis_name(self) -> str:
         """What varies: "batch", or the names of the parameters."""
         if self.batches:
             return "batch"
@@ -541,7 +553,7 @@ class Study:
         )
 
     @cached_property
-    def clock(self) -> str | None:
+    def clock_profiler(self) -> str | None:
         """Profiler whose layer times are read at all batch sizes; None for a single batch size."""
         if len(self.points) < 2:
             return None
@@ -557,18 +569,22 @@ class Study:
     def prepared_batches(self) -> tuple[PreparedBatch, ...]:
         """One a batch size, ascending; one without a size for a report that holds shapes; else
         empty where no run says it."""
-        return tuple(PreparedBatch(batch, runs, self.clock) for batch, runs in self._joined.items())
+        return tuple(
+            PreparedBatch(batch, runs, self.clock_profiler) for batch, runs in self._joined.items()
+        )
 
     @cached_property
     def _joined(self) -> dict[Point, tuple[PreparedRun, ...]]:
         sizes = self.points or ((None,) if self.has_ledger else ())
-        return {batch: tuple(join_gradients_to_backward(self.recorded(batch))) for batch in sizes}
+        return {
+            batch: tuple(join_gradients_to_backward(self.list_runs_at(batch))) for batch in sizes
+        }
 
-    def at(self, batch: Point) -> PreparedBatch:
+    def get_batch(self, batch: Point) -> PreparedBatch:
         """Return the batch size ``batch`` of the study. Raises KeyError where there is none."""
         return {item.batch: item for item in self.prepared_batches}[batch]
 
-    def recorded(self, batch: Point) -> list[PreparedRun]:
+    def list_runs_at(self, batch: Point) -> list[PreparedRun]:
         """Return the runs at one batch size."""
         return [item for item in self.prepared_runs if item.run.point == batch]
 

@@ -97,7 +97,7 @@ class MeasuredWork:
     def seconds(self) -> float | None:
         return self.time_ns / 1e9 if self.time_ns else None
 
-    def moved(self, level: str) -> Figure | None:
+    def get_moved_bytes(self, level: str) -> Figure | None:
         """Bytes of a level; None where nothing counted them."""
         figure = self.dram if level == "DRAM" else self.caches.get(level)
         return None if figure is None or figure.value is None else figure
@@ -126,7 +126,7 @@ class LevelRooflinePoint:
     """Why its share is not shown: a rate over its roof, with the likely cause."""
 
     @property
-    def busy(self) -> float | None:
+    def bandwidth_share(self) -> float | None:
         """Bytes/s / bandwidth, 0..1; None when either is missing or the rate is refused."""
         is_known = self.bytes_per_second is not None and self.bandwidth and not self.refused
         return (self.bytes_per_second or 0) / (self.bandwidth or 1) if is_known else None
@@ -197,14 +197,16 @@ def locate_under_roofs(traffic: MeasuredWork, peaks: DevicePeaks) -> RooflinePoi
     """Set ``traffic`` under ``peaks``."""
     path = find_roof_path(traffic)
     peak = peaks.flops.get(path) if path else None
-    ridge = peaks.ridge(path) if path else None
+    ridge = peaks.compute_ridge_point(path) if path else None
     counted, seconds = traffic.executed.value, traffic.seconds
     flops = counted if counted is not None else traffic.estimated
     achieved = flops / seconds if flops and seconds else None
     mfu = traffic.estimated / seconds / peak if traffic.estimated and seconds and peak else None
     hfu = counted / seconds / peak if counted and seconds and peak else None
     dram = _compute_rates(traffic, traffic.dram.value, peak, peaks.bandwidth)
-    refused, over = _explain_refused_rate(traffic, peaks, path, achieved, dram.bytes_per_second)
+    refused, over = _explain_rate_over_peak_or_bandwidth(
+        traffic, peaks, path, achieved, dram.bytes_per_second
+    )
     mfu_reason = None
     if over != "peak" and mfu and mfu > 1:
         cause = _explain_rate_over_peak(traffic, peaks, mfu * (peak or 0), paper=True)
@@ -241,11 +243,11 @@ def _list_level_points(
     counted, seconds = traffic.executed.value, traffic.seconds
     achieved = counted / seconds if counted and seconds else None
     for level in LEVELS:
-        if (moved := traffic.moved(level)) is None:
+        if (moved := traffic.get_moved_bytes(level)) is None:
             continue
         bandwidth = peaks.bandwidth
         if level != "DRAM":
-            cache = peaks.cache(level, moved.rule)
+            cache = peaks.find_cache_peak(level, moved.rule)
             bandwidth = cache.bandwidth if cache else None
         rates = _compute_rates(traffic, moved.value, peak, bandwidth)
         refused, stream = over_peak, rates.bytes_per_second
@@ -321,7 +323,7 @@ def _classify_bound(
     return "memory" if has_no_flops or (side is None and moved >= SATURATED) else side
 
 
-def _explain_refused_rate(
+def _explain_rate_over_peak_or_bandwidth(
     traffic: MeasuredWork,
     peaks: DevicePeaks,
     path: str | None,
@@ -415,23 +417,23 @@ class Roofline:
         """(batch, layer, direction) -> the point of that ledger row."""
         return {
             (point.traffic.batch, point.traffic.layer, point.traffic.direction): point
-            for point in self.at("layer")
+            for point in self.select_points_of_level("layer")
         }
 
-    def at(self, level: str) -> tuple[RooflinePoint, ...]:
+    def select_points_of_level(self, level: str) -> tuple[RooflinePoint, ...]:
         """Return the points of a level: run, layer or kernel."""
         if level == "kernel":
             return self.kernels
         return tuple(point for point in self.above_kernels if point.traffic.level == level)
 
     @property
-    def levels(self) -> tuple[str, ...]:
+    def counted_memory_levels(self) -> tuple[str, ...]:
         """Memory levels whose bytes were counted, from the SMs outwards."""
         present = {item.level for point in self.points for item in point.levels}
         return tuple(level for level in LEVELS if level in present)
 
     @property
-    def lacking(self) -> str | None:
+    def missing_levels_sentence(self) -> str | None:
         """Which memory levels are not drawn, and what would collect them, in one sentence; None
         where all are.
 
@@ -439,11 +441,11 @@ class Roofline:
         """
         if not any(point.traffic.executed.value is not None for point in self.points):
             return None
-        missing = [level for level in LEVELS if level not in self.levels]
+        missing = [level for level in LEVELS if level not in self.counted_memory_levels]
         with_bandwidth = {
             item.level for point in self.points for item in point.levels if item.bandwidth
         }
-        unknown = [level for level in self.levels if level not in with_bandwidth]
+        unknown = [level for level in self.counted_memory_levels if level not in with_bandwidth]
         reasons = []
         if missing:
             reasons.append(
@@ -457,7 +459,7 @@ class Roofline:
         text = "; ".join(reasons)
         return f"{text[:1].upper()}{text[1:]}." if text else None
 
-    def of(self, batch: Point, layer: str, direction: str) -> RooflinePoint | None:
+    def get_row_point(self, batch: Point, layer: str, direction: str) -> RooflinePoint | None:
         """Return the point of a ledger row."""
         return self.by_row.get((batch, layer, direction))
 
@@ -554,7 +556,7 @@ def _get_formula_bytes(row: LedgerRow, uncounted: Figure) -> Figure:
     return Figure(sum(size or 0 for size in sizes), "estimated", reason)
 
 
-def get_step_time(run: PreparedRun) -> tuple[float, str] | None:
+def get_step_time_without_image_wait(run: PreparedRun) -> tuple[float, str] | None:
     """Return the time of a step and its basis; without the wait for images where that is known,
     since the device does not wait."""
     if run.step_time is None:
@@ -589,7 +591,7 @@ def _build_step_traffic(
     partly = _describe_incomplete_estimate(rows)
     counting = batch.counting_run or batch.timing_run
     if partly is None and any(row.kind == FORMULA for row in rows) and counting is not None:
-        is_whole = all(key is not None for _, key in counting.launches)
+        is_whole = all(key is not None for _, key in counting.measured_launches)
         partly = None if is_whole else f"not included: {NO_FORMULA}"
     known_flops = [row.estimated.value for row in rows if row.estimated.value is not None]
     work = (batch.counting_run.whole_work if batch.counting_run else None) or nothing
@@ -598,12 +600,12 @@ def _build_step_traffic(
         name += f", {format_point(batch.batch)}"
     if batch.timing_run and is_capture_one_step(batch.timing_run.run):
         name = "all kernels of the capture"
-    times, inside = batch.times, None
+    times, inside = batch.layer_times, None
     if times is not None and times.basis in KERNEL_BASIS.values() and times.trusted:
         inside = times.total.median
     time_ns, basis = inside, times.basis if times and inside is not None else None
     busy = None
-    if batch.timing_run and (wall := get_step_time(batch.timing_run)):
+    if batch.timing_run and (wall := get_step_time_without_image_wait(batch.timing_run)):
         time_ns, basis = wall
         busy = inside / time_ns if inside and time_ns else None
     return MeasuredWork(

@@ -20,8 +20,8 @@ from perfctl.orchestrator.ledger.timing import (
     list_step_durations,
     rank_profiler_clock,
 )
-from perfctl.orchestrator.ledger.usage.readings import max_known
-from perfctl.orchestrator.statistics import compute_interval
+from perfctl.orchestrator.ledger.usage.readings import compute_max_of_known
+from perfctl.orchestrator.statistics import compute_95_interval_of_mean
 from perfctl.records.report import INPUT_SHAPE
 from perfctl.records.run import (
     USE_BATCH_SIZE,
@@ -70,9 +70,9 @@ class BatchPoint:
     """Whether the run of ``step`` ended as asked; one that did not is not ranked."""
 
     @property
-    def interval(self) -> tuple[float, float] | None:
+    def step_interval_ns(self) -> tuple[float, float] | None:
         """95% interval of the step over repeats, in nanoseconds; None without any."""
-        return compute_interval(self.repeats)
+        return compute_95_interval_of_mean(self.repeats)
 
     @property
     def per_sample(self) -> float | None:
@@ -84,7 +84,8 @@ def list_batch_points(study: Study) -> tuple[BatchPoint, ...]:
     too, without figures."""
     unused = find_unused_in_study(study)
     points = (
-        _build_batch_point(batch, study.recorded(batch), study.step_clock) for batch in study.points
+        _build_batch_point(batch, study.list_runs_at(batch), study.step_clock)
+        for batch in study.points
     )
     return tuple(
         replace(point, samples=None) if unused and point.batch in unused.requested else point
@@ -155,7 +156,7 @@ def read_memory_peaks(run: Run) -> dict[str, int]:
         if (moment, quantity) in recorded
         and not (moment == "after" and ("peak", quantity) in recorded)
     }
-    used = max_known(sample.memory_used_bytes for sample in run.report.samples)
+    used = compute_max_of_known(sample.memory_used_bytes for sample in run.report.samples)
     return figures if used is None else figures | {"device in use": used}
 
 
@@ -191,12 +192,12 @@ class KernelSwitch:
     @property
     def flops_factor(self) -> float | None:
         """FLOPs per sample after / before; None without both, or where they are lower bounds."""
-        return _compute_per_sample_factor(self.before.flops_per_sample, self.after.flops_per_sample)
+        return _compute_per_sample_ratio(self.before.flops_per_sample, self.after.flops_per_sample)
 
     @property
     def bytes_factor(self) -> float | None:
         """DRAM bytes per sample after / before; None without both."""
-        return _compute_per_sample_factor(self.before.bytes_per_sample, self.after.bytes_per_sample)
+        return _compute_per_sample_ratio(self.before.bytes_per_sample, self.after.bytes_per_sample)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +250,7 @@ def _collect_kernel_sets(batch: PreparedBatch, size: int) -> dict[Key, LayerKern
     if run is None:
         return {}
     names: dict[Key, dict[str, None]] = defaultdict(dict)  # in order of first launch
-    for kernel, key in run.launches:
+    for kernel, key in run.measured_launches:
         if key is not None:
             names[key][kernel.name] = None
     work = batch.counting_run.work_by_key if batch.counting_run else {}
@@ -271,7 +272,7 @@ def _collect_kernel_sets(batch: PreparedBatch, size: int) -> dict[Key, LayerKern
     return sets
 
 
-def _compute_per_sample_factor(before: Figure, after: Figure) -> float | None:
+def _compute_per_sample_ratio(before: Figure, after: Figure) -> float | None:
     if not before.value or after.value is None or before.lower_bound or after.lower_bound:
         return None
     return after.value / before.value

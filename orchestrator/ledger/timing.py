@@ -71,11 +71,15 @@ def list_host_times(runs: Iterable[Run]) -> Iterator[HostTime]:
             layer, _, direction = row_name.rpartition(":")
             if head == HOST_TIME and layer and item.value is not None:
                 yield HostTime(
-                    layer, direction, run, item.value, get_estimated_macs(run, layer, direction)
+                    layer,
+                    direction,
+                    run,
+                    item.value,
+                    count_estimated_macs_of_layer(run, layer, direction),
                 )
 
 
-def get_estimated_macs(run: Run, layer: str, direction: str = "forward") -> int | None:
+def count_estimated_macs_of_layer(run: Run, layer: str, direction: str = "forward") -> int | None:
     """Estimated multiply-adds of a layer; None where a formula is missing, or the layer."""
     calls = [call for call in run.layer_calls if (call.layer, call.direction) == (layer, direction)]
     macs = [call.macs for call in calls if call.macs is not None]
@@ -97,7 +101,7 @@ class TimeSpread:
     """Steps that each value is the mean of: above 1 where no launch says its step."""
 
     @property
-    def noise(self) -> float:
+    def median_deviation_ns(self) -> float:
         """Median deviation from the median, in nanoseconds; 0 for a single value."""
         values = self.values or (self.low, self.median, self.high)
         return statistics.median(abs(value - self.median) for value in values)
@@ -117,10 +121,10 @@ class TimesByLayer:
     unattributed: TimeSpread
 
 
-def compute_spread(values: Sequence[float], over: int = 1) -> TimeSpread:
+def compute_spread(values: Sequence[float], divisor: int = 1) -> TimeSpread:
     """Spread of at least one value; ``over``: steps that each is the mean of."""
     median, mean = statistics.median(values), statistics.fmean(values)
-    return TimeSpread(median, min(values), max(values), len(values), mean, tuple(values), over)
+    return TimeSpread(median, min(values), max(values), len(values), mean, tuple(values), divisor)
 
 
 def has_kernel_times(run: Run) -> bool:
@@ -171,12 +175,12 @@ def _read_stated_steps(run: Run) -> int | None:
         return len(numbers) or None
     steps = {step.number for step in run.report.steps if step.phase == "step"}
     return (
-        len(steps or {item.step for item in run.report.ranges if is_measured_step_range(item)})
+        len(steps or {item.step for item in run.report.ranges if is_step_range_of_perfctl(item)})
         or None
     )
 
 
-def measure_step_time(run: Run) -> tuple[TimeSpread, str] | None:
+def measure_step_time_and_clock(run: Run) -> tuple[TimeSpread, str] | None:
     """(time of a whole step, which clock); None when steps were not timed, and always under ncu."""
     if run.profiler == "ncu":
         return None
@@ -188,7 +192,7 @@ def measure_step_time(run: Run) -> tuple[TimeSpread, str] | None:
     ranges = [
         item.duration_ns
         for item in run.report.ranges
-        if is_measured_step_range(item) and item.duration_ns is not None
+        if is_step_range_of_perfctl(item) and item.duration_ns is not None
     ]
     return (compute_spread(ranges), f"step ranges, {run.profiler}") if ranges else None
 
@@ -220,7 +224,7 @@ def compute_self_times(ranges: Mapping[int, Range], numbers: Iterable[int]) -> d
     return own_ns
 
 
-def is_measured_step_range(item: Range) -> bool:
+def is_step_range_of_perfctl(item: Range) -> bool:
     """Return True for the range of a measured step that perfctl opened."""
     return item.step is not None and item.name.startswith("perfctl:step:")
 
@@ -283,7 +287,7 @@ def build_range_layer_times(run: Run) -> TimesByLayer | None:
     steps = {
         item.step: item
         for item in ranges.values()
-        if item.step is not None and is_measured_step_range(item)
+        if item.step is not None and is_step_range_of_perfctl(item)
     }
     if not steps:
         return None

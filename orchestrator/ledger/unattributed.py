@@ -91,7 +91,7 @@ def _explain_kernel_time(run: PreparedRun) -> tuple[UnattributedCause, ...]:
     by_operator = bool(report.ops) and not any(item.layer for item in ranges.values())
     times: defaultdict[str, float] = defaultdict(float)
     launches: Counter[str] = Counter()
-    for kernel, key in run.launches:
+    for kernel, key in run.measured_launches:
         if key is None and kernel.duration_ns is not None:
             if by_operator:  # rows are the operators that multiply
                 kind = recognise_family(kernel.name)

@@ -79,7 +79,7 @@ class SizeRelation:
     """Why there are no coefficients."""
 
     @property
-    def few(self) -> bool:
+    def has_few_points(self) -> bool:
         return self.points < FEW
 
 
@@ -214,7 +214,7 @@ def build_bench_point(run: Run) -> BenchPoint | None:
     sizes = {
         sample.moment: sample.bytes for sample in memory if sample.moment in ("before", "peak")
     }
-    forward, backward = sum_layer_times(run.report.layer_times)
+    forward, backward = sum_forward_and_other_times_by_layer(run.report.layer_times)
     low, median, high = (
         statistics.quantiles(times, n=4, method="inclusive") if len(times) > 1 else times * 3
     )
@@ -235,7 +235,9 @@ def build_bench_point(run: Run) -> BenchPoint | None:
     )
 
 
-def sum_layer_times(rows: Iterable[LayerTime]) -> tuple[dict[str, int], dict[str, int]]:
+def sum_forward_and_other_times_by_layer(
+    rows: Iterable[LayerTime],
+) -> tuple[dict[str, int], dict[str, int]]:
     """Layer -> nanoseconds forward, and of all its other directions together."""
     forward, backward = Counter[str](), Counter[str]()
     for row in rows:

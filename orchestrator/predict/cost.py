@@ -32,10 +32,10 @@ class Span:
     low: float
     high: float
 
-    def times(self, factor: float) -> Span:
+    def scale(self, factor: float) -> Span:
         return Span(self.value * factor, self.low * factor, self.high * factor)
 
-    def plus(self, amount: float) -> Span:
+    def shift(self, amount: float) -> Span:
         return Span(self.value + amount, self.low + amount, self.high + amount)
 
 
@@ -63,9 +63,9 @@ class Rental:
 def price_rental(price: Price, gpus: int, seconds: Span) -> Rental:
     """``gpus`` at work for ``seconds`` on whole instances, billed by the second."""
     instances = ceil(gpus / price.count)
-    hours = seconds.times(instances / HOUR)
+    hours = seconds.scale(instances / HOUR)
     on_demand, spot = (
-        None if rate is None else hours.times(rate) for rate in (price.on_demand, price.spot)
+        None if rate is None else hours.scale(rate) for rate in (price.on_demand, price.spot)
     )
     return Rental(price, instances, instances * price.count - gpus, on_demand, spot)
 
@@ -92,8 +92,8 @@ class EnergyUse:
 def compute_energy(
     watts: float, source: str, gpus: int, seconds: Span, tariff: float | None = None
 ) -> EnergyUse:
-    kwh = seconds.times(watts * gpus / (1000 * HOUR))
-    return EnergyUse(watts, source, kwh, kwh.times(tariff) if tariff is not None else None)
+    kwh = seconds.scale(watts * gpus / (1000 * HOUR))
+    return EnergyUse(watts, source, kwh, kwh.scale(tariff) if tariff is not None else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def compute_step_over_link(
     communication = moved / (link_gbs * 1e9)
     hidden = min(overlap * communication, backward if backward is not None else step.value)
     exposed = communication - hidden
-    longer = step.plus(exposed)
+    longer = step.shift(exposed)
     return ParallelStep(
         gpus,
         longer,
@@ -320,7 +320,7 @@ def compute_training_cost(
     prices: Sequence[Price] = (),
     power: tuple[float, str] | None = None,
     tariff: float | None = None,
-    room: MemoryNeed | None = None,
+    memory: MemoryNeed | None = None,
 ) -> TrainingCost:
     """``alone``: seconds of a step on one GPU; ``backward``: of its backward pass, which
     communication may overlap.
@@ -331,8 +331,8 @@ def compute_training_cost(
     parallel = compute_parallel_step(single_step, job, backward)
     step = parallel.step if parallel is not None else single_step
     steps = count_epoch_steps(job.samples, job.batch, job.gpus) if job.samples is not None else None
-    epoch = step.times(steps) if steps is not None else None
-    total = epoch.times(job.epochs) if epoch is not None and job.epochs is not None else None
+    epoch = step.scale(steps) if steps is not None else None
+    total = epoch.scale(job.epochs) if epoch is not None and job.epochs is not None else None
     billed = total or epoch
     offers = rank_rentals(prices, job.gpus, billed) if billed is not None else ()
     used = (
@@ -340,7 +340,7 @@ def compute_training_cost(
         if billed is not None and power is not None
         else None
     )
-    return TrainingCost(job, step, single_step, parallel, steps, epoch, total, offers, used, room)
+    return TrainingCost(job, step, single_step, parallel, steps, epoch, total, offers, used, memory)
 
 
 def compute_parallel_step(
@@ -352,7 +352,7 @@ def compute_parallel_step(
         return None
     if job.efficiency is not None:
         moved = count_ring_bytes(job.parameters, job.gpus)
-        step = single_step.times(1 / job.efficiency)
+        step = single_step.scale(1 / job.efficiency)
         return ParallelStep(job.gpus, step, job.efficiency, moved, None, None, None, "as said", 0.0)
     if job.link_gbs is None:
         raise ValueError("the bandwidth between the GPUs is unknown")

@@ -140,12 +140,12 @@ def fit_efficiency(
     import numpy as np
 
     settings = settings or FitSettings()
-    rows, floors, _, _ = _check_sample(name, sample, settings)
+    rows, floors, _, _ = _convert_sample_to_arrays(name, sample, settings)
     seconds, predicted_logs = (
         np.asarray(sample.seconds, dtype=float),
         predict_held_out(sample, settings),
     )
-    spread, low, high, quantile = fit_interval(
+    spread, low, high, quantile = fit_error_model_and_quantile(
         rows, abs(predicted_logs - np.log(seconds)), sample.groups, settings
     )
     least, most, middle = (
@@ -175,7 +175,7 @@ def predict_held_out(sample: FitSample, settings: FitSettings) -> Floats:
     """Logarithm of the seconds predicted for each row by a fit that did not see its group."""
     import numpy as np
 
-    rows, floors, base, targets = _check_sample("held out", sample, settings)
+    rows, floors, base, targets = _convert_sample_to_arrays("held out", sample, settings)
     logs = np.zeros(len(rows))
     for train, test in split_into_folds(sample.groups, settings.folds, settings.seed):
         logs[test] = (
@@ -207,11 +207,11 @@ def split_into_folds(
 def learn_efficiency_model(sample: FitSample, settings: FitSettings) -> Regressor:
     """Return the model of :func:`fit`, without range and interval: exp(model) times the floor's
     power is seconds."""
-    rows, _, _, targets = _check_sample("model", sample, settings)
+    rows, _, _, targets = _convert_sample_to_arrays("model", sample, settings)
     return _fit_boosted_trees(rows, targets, settings, sample)
 
 
-def _check_sample(
+def _convert_sample_to_arrays(
     name: str, sample: FitSample, settings: FitSettings
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Return (rows, floors, logarithms of the floors' powers, what the model learns)."""
@@ -280,7 +280,7 @@ class OneThreadRegressor:
             return self.model.predict(X)
 
 
-def fit_interval(
+def fit_error_model_and_quantile(
     rows: Floats, missed: Floats, groups: Sequence[Any], settings: FitSettings
 ) -> tuple[Regressor, float, float, float]:
     """Return a model of the usual error, its bounds, and the quantile that covers.

@@ -112,7 +112,7 @@ def sum_weighted_parts(costs: tuple[float, ...], part_seconds: tuple[float, ...]
     return add_in_order(cost * seconds for cost, seconds in zip(costs, part_seconds, strict=True))
 
 
-def split_into_phases(fit: StepFit, case: StepSpec, seconds: float) -> dict[str, float]:
+def split_seconds_into_phases(fit: StepFit, case: StepSpec, seconds: float) -> dict[str, float]:
     """Seconds of forward, backward and optimizer, which add up to ``seconds``; empty when the fit
     had no phases."""
     part_seconds = sum_part_seconds(case, fit.machine)
@@ -332,7 +332,7 @@ def fit_part_costs(rows: StepTable, chosen: Any = None, ridge: float = 0.01) -> 
     inside = np.isin(rows.layer_of, places)
     layers = np.column_stack([rows.layer_parts[inside], rows.layer_clock[inside]])
     shares = rows.parts[places] / rows.seconds[places, None]
-    prior, scale = _estimate_prior_costs(shares)
+    prior, scale = _estimate_prior_costs_and_deviations(shares)
     columns = np.vstack(
         [
             np.column_stack([shares, np.zeros(len(places))]),
@@ -369,7 +369,7 @@ def _solve_robust_nnls(
     return solution
 
 
-def _estimate_prior_costs(shares: Floats) -> tuple[Floats, Floats]:
+def _estimate_prior_costs_and_deviations(shares: Floats) -> tuple[Floats, Floats]:
     """Return (cost, size of a usual deviation) of each part, from one cost for each class of parts.
     shares: (n, parts)."""
     import numpy as np

@@ -172,7 +172,7 @@ def predict_engine_seconds(
 ) -> float:
     """Return the time of one step. Raises ValueError when the machine has no peak for the
     precision."""
-    peak, wide_peak = _get_engine_peaks(machine, precision)
+    peak, wide_peak = _get_product_and_16_bit_peaks(machine, precision)
     bandwidth, rate = machine.bytes_per_second, costs["products"]
     layers = rate * (costs["fp8"] if precision == "fp8" else 1.0)
     return (
@@ -186,12 +186,12 @@ def predict_engine_seconds(
 
 def compute_engine_floor(work: GenerationStepWork, precision: str, machine: Machine) -> float:
     """Return the least time of a step: all FLOPs at their peaks, or all bytes at the bandwidth."""
-    peak, wide_peak = _get_engine_peaks(machine, precision)
+    peak, wide_peak = _get_product_and_16_bit_peaks(machine, precision)
     arithmetic = work.products / peak + (work.head + work.attention) / wide_peak
     return max(arithmetic, work.moved_bytes / machine.bytes_per_second)
 
 
-def _get_engine_peaks(machine: Machine, precision: str) -> tuple[float, float]:
+def _get_product_and_16_bit_peaks(machine: Machine, precision: str) -> tuple[float, float]:
     """Return FLOP/s of the layers' products, and of everything that fp8 leaves in 16 bits."""
     return get_peak_flops(machine, precision), get_peak_flops(
         machine, "fp16" if precision == "fp8" else precision
@@ -526,7 +526,7 @@ def is_lm_head(row: LayerWork) -> bool:
     return "." not in row.layer
 
 
-def count_weight_bytes(generation: GenerationEstimate, precision: str) -> float:
+def compute_weight_bytes_in_precision(generation: GenerationEstimate, precision: str) -> float:
     """Bytes of all weights: in fp8 of the layers' products one byte, of embeddings, norms and
     head two."""
     item = {"fp32": 4, "tf32": 4}.get(precision, 2)
@@ -534,7 +534,7 @@ def count_weight_bytes(generation: GenerationEstimate, precision: str) -> float:
         return float(generation.parameters * item)
     layers = {
         row.layer
-        for row in generation.phase("prefill").layers
+        for row in generation.get_phase("prefill").layers
         if row.macs and row.weight_bytes and not is_lm_head(row)
     }
     return float(
@@ -577,7 +577,7 @@ def _predict_eager_step(
     machine: Machine,
 ) -> GenerationStepTime:
     fit, case = published.load_shipped_fit("gpu"), make_eager_step(generation, trace, precision)
-    peak, _, rate = published.get_fit_peaks(machine, precision)
+    peak, _, rate = published.get_product_depthwise_and_byte_peaks(machine, precision)
     moved, flops = phase.sum_measure("bytes") / rate, phase.totals.flops / peak
     bounds, bare = published.compute_step_bounds(fit, case, machine), max(moved, flops)
     # without autocast, in whatever type
@@ -660,7 +660,7 @@ def _describe_served_grounds(
     outside = list_engine_extrapolations(
         engine,
         machine,
-        measure_step_work(generation, generation.phase("prefill"), precision),
+        measure_step_work(generation, generation.get_phase("prefill"), precision),
         precision,
     )
     if generation.active_parameters is not None:
@@ -697,7 +697,7 @@ def predict_generation_point(
     rate = Span(tokens / total.value, tokens / total.high, tokens / total.low)
     memory = GenerationMemory(
         generation.batch,
-        count_weight_bytes(generation, precision),
+        compute_weight_bytes_in_precision(generation, precision),
         float(generation.cache.bytes_at_end) if generation.cache is not None else 0.0,
         get_default_reserve(machine.kind),
         machine.memory_bytes,

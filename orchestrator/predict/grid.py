@@ -31,7 +31,7 @@ from perfctl.orchestrator.predict.fit import (
     StepFit,
     list_features_outside,
     predict_step_times,
-    split_into_phases,
+    split_seconds_into_phases,
 )
 from perfctl.orchestrator.predict.operations import (
     OPTIMIZERS,
@@ -343,7 +343,7 @@ def compute_time_grid(
     for machine in machines:
         machine_steps = [step for step in measured if step.machine == machine.name]
         for precision, optimizer in product(PRECISIONS, OPTIMIZERS):
-            maker.add(machine, precision, optimizer, machine_steps, fits, published)
+            maker.add_cell(machine, precision, optimizer, machine_steps, fits, published)
     return maker.grid
 
 
@@ -431,7 +431,7 @@ class _GridBuilder:
         )
         self.beyond: dict[Hashable, tuple[tuple[int, tuple[str, ...]], ...]] = {}
 
-    def add(
+    def add_cell(
         self,
         machine: Machine,
         precision: str,
@@ -473,7 +473,7 @@ class _GridBuilder:
 
         def predict_batches(batches: Sequence[int]) -> Iterator[tuple[float, float, float]]:
             for batch in batches:
-                yield predict.predict_from_roofline(
+                yield predict.compute_roofline_seconds_and_interval(
                     self.floor_at(rates, batch) + update, case.precision, host
                 )
 
@@ -497,7 +497,9 @@ class _GridBuilder:
         def predict_backward(batches: Sequence[int]) -> Iterator[tuple[float, float, float]]:
             for batch in batches:
                 yield (
-                    split_into_phases(fit, replace(case, batch=batch), 1.0).get("backward", 0.0),
+                    split_seconds_into_phases(fit, replace(case, batch=batch), 1.0).get(
+                        "backward", 0.0
+                    ),
                 ) * 3
 
         if key not in self.beyond:

@@ -27,8 +27,8 @@ from perfctl.orchestrator.estimate.flops.formulas import (
     count_output_elements,
     get_shape,
     read_flag,
-    read_integer,
-    read_integers,
+    read_integer_of_attribute,
+    read_integers_of_attribute,
 )
 from perfctl.records.paper import OpShape, Plan, PlanLayer
 
@@ -177,7 +177,7 @@ class StepSpec:
     """The network runs under torch.compile."""
 
     @property
-    def macs(self) -> float:
+    def forward_macs_of_batch(self) -> float:
         return self.batch * sum(work.calls * work.macs for work in self.works)
 
 
@@ -232,10 +232,10 @@ def _needs_grad_input(op: OpShape, backward: list[OpShape]) -> bool:
     masks = [each for each in layer_ops if "output_mask" in each.attributes]
     if op.op in CONVOLUTIONS:
         return any(
-            read_integers(each, "output_mask")[0]
+            read_integers_of_attribute(each, "output_mask")[0]
             and get_shape(each.inputs, 1) == get_shape(op.inputs, 0)
             for each in masks
-            if read_integers(each, "output_mask")
+            if read_integers_of_attribute(each, "output_mask")
         )
     if _choose_figure_function(op) is _measure_recurrent:
         return read_flag(op, "needs_input")
@@ -291,7 +291,7 @@ def _measure_convolution(op: OpShape, batch: int) -> Figures:
         add_batch_dimension(get_shape(op.inputs, 0), weight),
         add_batch_dimension(get_shape(op.outputs, 0), weight),
     )
-    transposed, groups = read_flag(op, "transposed"), read_integer(op, "groups", 1)
+    transposed, groups = read_flag(op, "transposed"), read_integer_of_attribute(op, "groups", 1)
     positions = (data if transposed else result)[2:]
     rows, area = data[0] * prod(positions), prod(weight[2:])
     # In a transposed convolution every input position meets C/g inputs and (K/g x area) weights.
@@ -302,7 +302,7 @@ def _measure_convolution(op: OpShape, batch: int) -> Figures:
     )
     kind = "transposed_conv" if transposed else "grouped_conv" if groups > 1 else "conv"
     weights = prod(weight) + (result[1] if read_flag(op, "bias") else 0)
-    stride = (read_integers(op, "stride") or (1,))[0]
+    stride = (read_integers_of_attribute(op, "stride") or (1,))[0]
     macs = rows * prod(weight)
     return kind, macs, prod(data), prod(result), weights, rows, columns, depth, groups, area, stride
 
@@ -379,8 +379,10 @@ def _measure_attention(op: OpShape, batch: int) -> Figures:
 
 def _measure_recurrent(op: OpShape, batch: int) -> Figures:
     part = PRODUCTS[op.op](op)[0]
-    rows = read_integer(op, "rows")
-    columns = {"perfctl.lstm": 4, "perfctl.gru": 3}.get(op.op, 1) * read_integer(op, "hidden_size")
+    rows = read_integer_of_attribute(op, "rows")
+    columns = {"perfctl.lstm": 4, "perfctl.gru": 3}.get(op.op, 1) * read_integer_of_attribute(
+        op, "hidden_size"
+    )
     depth = part.macs / (rows * columns) if rows and columns else 0.0
     return (
         "rnn",
@@ -422,8 +424,11 @@ def _measure_elementwise(op: OpShape, batch: int) -> Figures:
     if kind == "pool":
         area = count_largest_input(op) / max(count_output_elements(op), 1)
         kernel, stride = max(area, 1.0), float(max(round(area**0.5), 1))
-        if window := read_integers(op, "kernel_size"):
-            kernel, stride = float(prod(window)), float((read_integers(op, "stride") or (1,))[0])
+        if window := read_integers_of_attribute(op, "kernel_size"):
+            kernel, stride = (
+                float(prod(window)),
+                float((read_integers_of_attribute(op, "stride") or (1,))[0]),
+            )
     return kind, 0, inputs, outputs, weights, 0, 0, 0, 1, kernel, stride
 
 
@@ -445,16 +450,16 @@ def list_plan_operations(plan: Plan) -> tuple[Operation, ...]:
 
 
 def _build_plan_operation(layer: PlanLayer, first: bool) -> Operation:
-    product = layer.macs > 0
+    product = layer.forward_macs_per_sample > 0
     area = float(layer.kernel**2) if layer.kind in ("conv", "max_pool") else 1.0
     # the largest of a window and its place
-    written = layer.outputs * (2 if layer.kind == "max_pool" else 1)
+    written = layer.output_elements * (2 if layer.kind == "max_pool" else 1)
     return Operation(
         layer=layer.name,
         kind=FAMILY_KINDS[layer.kind],
         calls=1,
-        macs=float(layer.macs),
-        inputs=float(layer.inputs),
+        macs=float(layer.forward_macs_per_sample),
+        inputs=float(layer.input_elements),
         outputs=float(written),
         weights=float(layer.parameters),
         rows=float(product * layer.gives[1] * layer.gives[2]),

@@ -19,7 +19,7 @@ from perfctl.orchestrator.predict.fit import (
     StepFit,
     predict_one_step,
     rank_step_features,
-    split_into_phases,
+    split_seconds_into_phases,
 )
 from perfctl.orchestrator.predict.operations import HEAVY, StepMeasurement, StepSpec
 from perfctl.orchestrator.predict.published import FitOnMachine, ShippedFit
@@ -234,7 +234,7 @@ class TimeSource(Protocol):
         ...
 
     @classmethod
-    def find(cls, case: StepSpec, machine: Machine, evidence: Evidence) -> Self | str:
+    def find_or_explain(cls, case: StepSpec, machine: Machine, evidence: Evidence) -> Self | str:
         """Return the source for this step, or the reason why there is none; "" for a reason that
         needs no words."""
         ...
@@ -255,7 +255,7 @@ class MeasuredSource:
     grounds: SourceGrounds
 
     @classmethod
-    def find(cls, case: StepSpec, machine: Machine, evidence: Evidence) -> Self | str:
+    def find_or_explain(cls, case: StepSpec, machine: Machine, evidence: Evidence) -> Self | str:
         """Return the measured step with the smallest spread."""
         if case.compiled:
             return (
@@ -270,7 +270,7 @@ class MeasuredSource:
         alike = [record for record in runs if _describe_mode(record.case) == _describe_mode(case)]
         same = [record for record in alike if record.case.batch == case.batch]
         if same:
-            own_fit = OwnFitSource.find(case, machine, evidence)
+            own_fit = OwnFitSource.find_or_explain(case, machine, evidence)
             return cls(
                 min(same, key=lambda record: (record.high - record.low) / record.seconds),
                 own_fit.fit if isinstance(own_fit, OwnFitSource) else None,
@@ -320,7 +320,7 @@ class OwnFitSource:
     """Which family or optimizer the fit has not seen at any batch size."""
 
     @classmethod
-    def find(cls, case: StepSpec, machine: Machine, evidence: Evidence) -> Self | str:
+    def find_or_explain(cls, case: StepSpec, machine: Machine, evidence: Evidence) -> Self | str:
         """Return the fit of the same family, otherwise that of most rows."""
         if case.compiled:
             return ""
@@ -353,7 +353,7 @@ class OwnFitSource:
             step_parts.compute_step_floor(case, machine),
             grounds.coverage,
             outside=(*describe_features_outside(time.outside), *grounds.outside),
-            phases=split_into_phases(self.fit, case, time.seconds),
+            phases=split_seconds_into_phases(self.fit, case, time.seconds),
             drivers=rank_step_features(self.fit, case),
         )
 
@@ -374,7 +374,7 @@ class PublishedSource:
     grounds: SourceGrounds
 
     @classmethod
-    def find(cls, case: StepSpec, machine: Machine, evidence: Evidence) -> Self | str:
+    def find_or_explain(cls, case: StepSpec, machine: Machine, evidence: Evidence) -> Self | str:
         """Return the fit if it covers such steps."""
         fit = evidence.published
         if fit is None or not shipped.can_use_fit(fit, case, machine):
@@ -422,7 +422,7 @@ class RooflineSource:
     fit: None = None
 
     @classmethod
-    def find(cls, case: StepSpec, machine: Machine, evidence: Evidence) -> Self | str:
+    def find_or_explain(cls, case: StepSpec, machine: Machine, evidence: Evidence) -> Self | str:
         """Return the roofline, which every step has in eager mode. Raises ValueError under
         torch.compile."""
         if case.compiled:
@@ -447,12 +447,12 @@ class RooflineSource:
         return StepTime(
             case,
             machine,
-            *predict_from_roofline(floor, case.precision, host),
+            *compute_roofline_seconds_and_interval(floor, case.precision, host),
             self.way,
             self.grounds.source,
             floor,
             host=host,
-            gpu=predict_from_roofline(floor, case.precision, 0.0)[0],
+            gpu=compute_roofline_seconds_and_interval(floor, case.precision, 0.0)[0],
         )
 
 
@@ -462,7 +462,9 @@ def compute_start_seconds(case: StepSpec, machine: Machine) -> float:
     return launch * sum(work.calls for work in case.works) * (3 if case.training else 1)
 
 
-def predict_from_roofline(floor: float, precision: str, host: float) -> tuple[float, float, float]:
+def compute_roofline_seconds_and_interval(
+    floor: float, precision: str, host: float
+) -> tuple[float, float, float]:
     """Return (seconds, low, high) of a step from its roofline and the seconds of the host, which
     may be longer."""
     low, middle, high = ROOFLINE.get(precision, ROOFLINE["other"])
@@ -492,7 +494,7 @@ def choose_source(
     step_parts.get_peak_flops(machine, case.precision)
     reasons: list[str] = []
     for source_type in SOURCES:
-        source = source_type.find(case, machine, evidence)
+        source = source_type.find_or_explain(case, machine, evidence)
         if not isinstance(source, str):
             return source, tuple(filter(None, reasons))
         reasons.append(source)

@@ -124,7 +124,7 @@ class PriceTable:
     prices: tuple[Price, ...]
 
     @property
-    def certain(self) -> PriceTable:
+    def without_doubtful_prices(self) -> PriceTable:
         """The table without uncertain prices."""
         certain = (price for price in self.prices if price.uncertain is None)
         return replace(self, prices=tuple(certain))

@@ -131,16 +131,16 @@ class CostRegime(NamedTuple):
     """Products on tensor cores."""
     channels_last: bool
 
-    def key(self, kind: str) -> str:
+    def make_part_key(self, kind: str) -> str:
         """Of a kind of part: "tT" is training on tensor cores, "i4" inference with four bytes,
         "tTl" channels-last."""
         unit = ("T" if self.tensor else "V") if kind == "A" else "4" if self.wide else "2"
         return f"{'t' if self.training else 'i'}{unit}{'l' if self.channels_last else ''}"
 
     @property
-    def mode(self) -> str:
+    def mode_key(self) -> str:
         """Direction and unit of products, whatever the layout: "iV"."""
-        return self.key("A").removesuffix("l")
+        return self.make_part_key("A").removesuffix("l")
 
 
 class NearestStep(NamedTuple):
@@ -244,7 +244,9 @@ def is_image_network(works: tuple[Operation, ...]) -> bool:
     return written[True] > written[False]
 
 
-def get_fit_peaks(machine: Machine, precision: str) -> tuple[float, float, float]:
+def get_product_depthwise_and_byte_peaks(
+    machine: Machine, precision: str
+) -> tuple[float, float, float]:
     """Return (FLOP/s of products, of depthwise products, bytes/s). Raises ValueError where a peak
     is not known.
 
@@ -306,7 +308,7 @@ def list_cost_terms(case: StepSpec, machine: Machine) -> tuple[CostTerm, ...]:
     """Raises ValueError without a peak for the precision."""
     regime, (products, depthwise, moved) = (
         find_regime(case, machine),
-        get_fit_peaks(machine, case.precision),
+        get_product_depthwise_and_byte_peaks(machine, case.precision),
     )
     issued = (machine.sms or moved / PER_SM) * (machine.clock_hz or CLOCK) * ISSUED
     sustained = machine.flops_per_second.get("fp32", products)
@@ -317,15 +319,25 @@ def list_cost_terms(case: StepSpec, machine: Machine) -> tuple[CostTerm, ...]:
     terms_, plain = [], regime._replace(channels_last=False)
     for part_index, (part, kind) in enumerate(zip(PARTS, KINDS, strict=True)):
         part_regime = regime if LAYOUTS[part_index] else plain
-        terms_.append(CostTerm(part_index, part, part_regime.key(kind), classes[kind], units[kind]))
+        terms_.append(
+            CostTerm(part_index, part, part_regime.make_part_key(kind), classes[kind], units[kind])
+        )
         if machine.kind == "cpu":
             continue
         if ISSUING[part_index]:
             terms_.append(
-                CostTerm(part_index, ISSUING[part_index], part_regime.key("B"), "B", 1.0 / issued)
+                CostTerm(
+                    part_index,
+                    ISSUING[part_index],
+                    part_regime.make_part_key("B"),
+                    "B",
+                    1.0 / issued,
+                )
             )
         if POWERED[part_index] and not regime.tensor:
-            terms_.append(CostTerm(part_index, "power", regime.key("A"), "AV", 1.0 / sustained))
+            terms_.append(
+                CostTerm(part_index, "power", regime.make_part_key("A"), "AV", 1.0 / sustained)
+            )
     return tuple(terms_)
 
 
@@ -348,7 +360,7 @@ def _compute_fit_on_machine(fit: ShippedFit, case: StepSpec, machine: Machine) -
     if case.precision == "tf32" and regime.tensor:  # a library that found fp32 faster would take it
         plain = scale_fit_to_machine(fit, replace(case, precision="fp32"), machine)
         rates = [min(pair) for pair in zip(rates, plain.rates, strict=True)]
-    _, depthwise, moved = get_fit_peaks(machine, case.precision)
+    _, depthwise, moved = get_product_depthwise_and_byte_peaks(machine, case.precision)
     peaks = {"A": get_peak_flops(machine, case.precision), "D": depthwise, "B": moved, "H": 1.0}
     costs = tuple(rate * peaks[kind] for rate, kind in zip(rates, KINDS, strict=True))
     phases = {
@@ -408,7 +420,7 @@ def _list_weaker_machines(peaks: tuple[float, float, float], precision: str) -> 
     machines_below = []
     for other in list_table_machines():
         try:
-            its = get_fit_peaks(other, precision)
+            its = get_product_depthwise_and_byte_peaks(other, precision)
         except ValueError:
             continue
         if all(low <= high for low, high in zip(its, peaks, strict=True)):
@@ -425,7 +437,9 @@ def list_bounding_rates(
     Raises ValueError without a peak for the precision.
     """
     lower = (
-        _list_weaker_machines(get_fit_peaks(machine, case.precision), case.precision)
+        _list_weaker_machines(
+            get_product_depthwise_and_byte_peaks(machine, case.precision), case.precision
+        )
         if machine.kind == "gpu"
         else ()
     )
@@ -511,12 +525,17 @@ def is_device_measured(fit: ShippedFit, case: StepSpec, machine: Machine) -> boo
     """Was this device measured in this direction, on these units? For a CPU: was such a step?"""
     if fit.kind == "cpu":
         return not any(_list_unmeasured_cpu_facts(fit, case, machine))
-    return find_regime(case, machine).mode in fit.measured.get(strip_memory_size(machine.name), ())
+    return find_regime(case, machine).mode_key in fit.measured.get(
+        strip_memory_size(machine.name), ()
+    )
 
 
 def is_measured_compiled(fit: ShippedFit, case: StepSpec, machine: Machine) -> bool:
     """Was inference under torch.compile measured on this device, on these units?"""
-    return f"{strip_memory_size(machine.name)}/{find_regime(case, machine).mode}" in fit.compiled_on
+    return (
+        f"{strip_memory_size(machine.name)}/{find_regime(case, machine).mode_key}"
+        in fit.compiled_on
+    )
 
 
 def compute_interval_width(fit: ShippedFit, case: StepSpec, machine: Machine) -> float:
@@ -532,7 +551,9 @@ def compute_interval_width(fit: ShippedFit, case: StepSpec, machine: Machine) ->
         return max(least, compute_interval_width(fit, replace(case, compiled=False), machine))
     regime, is_known = find_regime(case, machine), is_device_measured(fit, case, machine)
     prefix = "known" if is_known else "new"
-    half = fit.spread.get(f"{prefix} {regime.key('A')}", fit.spread[f"{prefix} {regime.mode}"])
+    half = fit.spread.get(
+        f"{prefix} {regime.make_part_key('A')}", fit.spread[f"{prefix} {regime.mode_key}"]
+    )
     return exp(
         half if is_known else half * WIDER ** len(tuple(list_unmeasured_device_facts(fit, machine)))
     )
@@ -601,7 +622,7 @@ def find_nearest_step(fit: ShippedFit, case: StepSpec, machine: Machine) -> Near
     macs = sum(work.calls * work.macs for work in case.works)
     tensor_values = sum(work.calls * (work.inputs + work.outputs) for work in case.works)
     direction, best, neighbour = "t" if case.training else "i", float("inf"), None
-    own_mode = find_regime(case, machine).mode
+    own_mode = find_regime(case, machine).mode_key
     devices: dict[str, float] = {}
     for name, its_macs, its_held, measured_on in fit.networks:
         if not its_macs or not its_held or not macs or not tensor_values:

@@ -45,7 +45,7 @@ def answer_training(
     """
     device = setting.device
     machine, board = device.machine, device.board
-    power = choose_gpu_power(evidence, device, subject.model, question.power)
+    power = choose_gpu_watts_and_source(evidence, device, subject.model, question.power)
     notes = (
         device.note,
         *subject.notes,
@@ -104,7 +104,7 @@ def build_step_spec(question: Question, subject: Subject, batch: int) -> StepSpe
     )
 
 
-def choose_gpu_power(
+def choose_gpu_watts_and_source(
     evidence: Evidence, device: Device, model: str, stated: float | None
 ) -> tuple[float, str] | None:
     """Return (W of one GPU, its source): as stated, measured with this model, measured with others,
@@ -124,7 +124,9 @@ def choose_gpu_power(
     return device.board.gpu.power_w, "board power of the data sheet, an upper bound"
 
 
-def find_gpu_link(board: Board | None, question: Question) -> tuple[float | None, str]:
+def find_gpu_link_rate_and_source(
+    board: Board | None, question: Question
+) -> tuple[float | None, str]:
     """Return (GB/s one way between two GPUs, where that is from)."""
     if question.interconnect is None and board is not None:
         return board.gpu.link_gbs, f"{board.gpu.link}, data sheet"
@@ -142,7 +144,7 @@ def _compute_training(
     with_room: bool = True,
 ) -> cost.TrainingCost:
     """Return the training that a step is part of. ``with_room``: with the memory that it needs."""
-    link_gbs, link = find_gpu_link(board, question)
+    link_gbs, link = find_gpu_link_rate_and_source(board, question)
     job = cost.TrainingJob(
         step.case.batch,
         question.dataset_size,
@@ -162,7 +164,7 @@ def _compute_training(
         prices=prices,
         power=power,
         tariff=question.tariff,
-        room=_compute_memory_need_on(subject, step.machine, board, job.batch)
+        memory=_compute_memory_need_on(subject, step.machine, board, job.batch)
         if with_room
         else None,
     )
@@ -180,7 +182,9 @@ def _compute_memory_need_on(
         return replace(need, is_bound=machine.kind == "gpu")
     gpu = parse_capability(board.gpu.capability) if board is not None else None
     largest = memory.largest(limit, reserve, gpu).batch if limit is not None else None
-    return cost.MemoryNeed(batch, memory.allocated(batch, gpu), limit, largest, reserve)
+    return cost.MemoryNeed(
+        batch, memory.measure_allocated_peak(batch, gpu), limit, largest, reserve
+    )
 
 
 def _list_training_notes(
@@ -285,6 +289,8 @@ def _can_fit_on(subject: Subject, board: Board, batch: int) -> bool:
     memory, machine = subject.memory, build_board_machine(board)
     if memory is not None and machine.memory_bytes is not None:
         gpu = parse_capability(board.gpu.capability)
-        return memory.fits(batch, machine.memory_bytes, get_default_reserve(machine.kind), gpu)
+        return memory.can_fit_batch(
+            batch, machine.memory_bytes, get_default_reserve(machine.kind), gpu
+        )
     room = _compute_memory_need_on(subject, machine, None, batch)
     return room is None or room.fits is not False

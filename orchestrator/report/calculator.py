@@ -71,7 +71,7 @@ PRICE_KEYS = (
 )
 """Fields of a device, its machine, and a price that the page has."""
 MIXED = "mixed"
-"""Precision that the page resolves for each device: :attr:`ListedDevice.mixed`."""
+"""Precision that the page resolves for each device: :attr:`ListedDevice.mixed_precision`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class ListedDevice:
     """Offers that may have it but do not state their form."""
 
     @property
-    def mixed(self) -> str:
+    def mixed_precision(self) -> str:
         """Mixed precision on this device: bf16, otherwise fp16, by its tensor cores; fp32 if it
         has none for them."""
         peaks = self.machine.flops_per_second
@@ -419,11 +419,11 @@ class FamilyAnswers:
         """``learn``: returns the evidence of the database, and every device; called once."""
         self._lock = Lock()
         self._learn = cache(learn)
-        self._grid = lru_cache(KEPT)(self._compute_network_grid)
+        self._grid = lru_cache(KEPT)(self._compute_step_time_grid)
 
-    def answer(self, query: str) -> tuple[HTTPStatus, Mapping[str, Any]]:
-        """Return the answer to a request: ``model=SPEC`` gives :meth:`network`, nothing
-        :func:`families`, everything else an error."""
+    def answer_query(self, query: str) -> tuple[HTTPStatus, Mapping[str, Any]]:
+        """Return the answer to a request: ``model=SPEC`` gives :meth:`build_network_answer`,
+        nothing :func:`families`, everything else an error."""
         if not query:
             return HTTPStatus.OK, {"families": list_family_parameters()}
         key = spec = ""
@@ -439,13 +439,13 @@ class FamilyAnswers:
             problem = "the request is not model=FAMILY:NAME=VALUE,..."
             return HTTPStatus.BAD_REQUEST, {"error": problem}
         try:
-            return HTTPStatus.OK, self.network(spec)
+            return HTTPStatus.OK, self.build_network_answer(spec)
         except SpecError as error:
             return HTTPStatus.BAD_REQUEST, {"error": str(error)}
         except PerfctlError as error:
             return HTTPStatus.INTERNAL_SERVER_ERROR, {"error": str(error), "again": True}
 
-    def network(self, spec: str) -> dict[str, Any]:
+    def build_network_answer(self, spec: str) -> dict[str, Any]:
         """Return what the page shows of one network: its name, the optimizer that the specification
         named, and its grid.
 
@@ -463,7 +463,7 @@ class FamilyAnswers:
             "grid": grid,
         }
 
-    def _compute_network_grid(self, name: str) -> dict[str, Any]:
+    def _compute_step_time_grid(self, name: str) -> dict[str, Any]:
         model = build_planned_model(name)
         learned, devices = self._learn()
         measured = tuple(step for step in learned.measured if step.case.training)

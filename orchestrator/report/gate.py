@@ -120,7 +120,7 @@ def build_outcomes_view(outcomes: Sequence[GateOutcome]) -> View:
     """Return the sums of each entry, then what fails, what is not known, and what is better."""
     sums = []
     for outcome in outcomes:
-        tally = {result: len(outcome.of(result)) for result in MEANING}
+        tally = {result: len(outcome.select_rows_with_results(result)) for result in MEANING}
         counts = (f"{count:,} {result}" for result, count in tally.items() if count)
         sums.append(f"{outcome.entry}: {', '.join(counts) or 'nothing judged'}")
     lines: dict[tuple[str, ...], GateLine] = {}
@@ -203,7 +203,7 @@ def _build_lines_of_causes(outcome: GateOutcome, results: Sequence[str]) -> Iter
             yield line._replace(reason="; ".join(filter(None, (line.reason, *also))))
         return
     groups: dict[tuple[str, str], list[JudgedQuantity]] = {}
-    for row in outcome.of(*results):
+    for row in outcome.select_rows_with_results(*results):
         groups.setdefault((row.reason, row.key.study), []).append(row)
     for (_, study), rows in groups.items():
         line = _build_line_of_quantity(outcome.entry, rows[0])

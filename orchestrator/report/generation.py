@@ -165,7 +165,7 @@ def _list_cache_facts(cache: KvCache) -> Iterator[str]:
         return
     compressed, expanded = cache.latent
     item_bytes = sum(part.layers for part in growing) * growing[0].item_bytes
-    values = sorted({part.each for part in growing})
+    values = sorted({part.values_per_layer for part in growing})
     form = "compressed" if cache.keeps_latent else "expanded" if values == [expanded] else "neither"
     if values not in ([compressed], [expanded]):
         form += f", {' or '.join(map(str, values))} values in all"

@@ -36,7 +36,7 @@ def build_history_view(history: History) -> View:
     stores = ", ".join(names)
     if len(names) > 4:
         stores = f"{len(names)} databases, {names[0]} to {names[-1]}"
-    busy = sum(len(line.busy) for line in history.lines)
+    busy = sum(len(line.busy_reason_by_point) for line in history.lines)
     unjudged = f"; the times of {busy} are not judged" if busy else ""
     few_points = (
         f"perfctl needs {count_points_needed()} points of a line to judge its times ('perfctl "
@@ -68,7 +68,7 @@ def _build_line_table(history: History, line: HistoryLine) -> Table:
     rows = sorted(
         line.series, key=lambda series: (series.what.quantity == "layer", not series.changes)
     )
-    points, runs, busy = len(line.points), sum(map(len, line.points)), line.busy
+    points, runs, busy = len(line.points), sum(map(len, line.points)), line.busy_reason_by_point
     notes = []
     if line.separation_reason:
         notes.append(f"a separate line: {line.separation_reason}")

@@ -13,7 +13,7 @@ from perfctl.orchestrator.estimate.mfu import (
     MfuAudit,
     MfuExplanation,
     ReportedMfu,
-    audit,
+    audit_mfu,
 )
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.prepared import format_study_heading
@@ -83,10 +83,14 @@ def audit_recorded_step(analysis: Analysis) -> MfuAudit | None:
     """Return the MFU of the recorded batch size with the most tokens per second; None unless the
     runs train a dense language model, with timed steps, on a device with a known peak."""
     peaks, audits = analysis.roofline.peaks, []
-    for point in analysis.roofline.at("run") if analysis.study.mode != "infer" else ():
-        batch = analysis.study.at(point.traffic.batch)
+    for point in (
+        analysis.roofline.select_points_of_level("run") if analysis.study.mode != "infer" else ()
+    ):
+        batch = analysis.study.get_batch(point.traffic.batch)
         calls = next((item.run.layer_calls for item in batch.runs if item.run.layer_calls), ())
-        step = build_decoder_from_step(format_study_heading(analysis.study), calls, batch.ops)
+        step = build_decoder_from_step(
+            format_study_heading(analysis.study), calls, batch.recorded_ops
+        )
         if step is None or not point.peak or not point.traffic.seconds:
             continue
         source = f"{point.peak / 1e12:,.1f} TFLOP/s {point.path}, {peaks.source}"
@@ -95,7 +99,7 @@ def audit_recorded_step(analysis: Analysis) -> MfuAudit | None:
         rate = tokens / point.traffic.seconds
         step_text = f"{tokens:,} tokens in a step of {format_point(batch.batch)}"
         basis = f"tokens/s: {step_text}, by the {point.traffic.basis}"
-        audits.append(audit(decoder, rate, 1, peak, recompute=recompute, notes=(basis,)))
+        audits.append(audit_mfu(decoder, rate, 1, peak, recompute=recompute, notes=(basis,)))
     valid = (item for item in audits if item.causal.mfu is not None)
     return max(valid, key=lambda item: item.tokens_per_second, default=None)
 

@@ -157,10 +157,10 @@ def format_three_digits(value: float) -> str:
     return f"{value:.6f}".rstrip("0") if "e" in text else text
 
 
-def format_duration_range(span: Span, *, is_short: bool = False) -> str:
+def format_duration_with_range(span: Span, *, is_short: bool = False) -> str:
     """Return seconds in the unit that suits the middle figure, for all three."""
     _, scale, unit = next(row for row in _UNITS if span.value < row[0])
-    return format_with_range(span.times(1 / scale), unit, is_short=is_short)
+    return format_with_range(span.scale(1 / scale), unit, is_short=is_short)
 
 
 def format_with_range(
@@ -181,7 +181,7 @@ def format_with_range(
     return f"{value}{tail} ({low} to {high}{tail})"
 
 
-def format_dollar_range(span: Span, *, is_short: bool = False) -> str:
+def format_dollars_with_range(span: Span, *, is_short: bool = False) -> str:
     """Return "$12.3 ($10.1 to $15.2)", in a column "$12.3 ($10.1-15.2)"."""
     return format_with_range(span, is_short=is_short, write=format_dollars)
 

@@ -20,9 +20,9 @@ from perfctl.orchestrator.predict.generation import GenerationMemory, Generation
 from perfctl.orchestrator.predict.predict import WAYS, StepTime
 from perfctl.orchestrator.report.numbers import (
     format_bytes,
-    format_dollar_range,
     format_dollars,
-    format_duration_range,
+    format_dollars_with_range,
+    format_duration_with_range,
     format_memory_bytes,
     format_three_digits,
     format_with_range,
@@ -206,14 +206,16 @@ def _list_time_and_memory_facts(answer: Answer) -> list[Fact]:
     rate = f"{format_three_digits(speed)} samples/s"
     if tokens is not None:
         rate += f", {format_three_digits(speed * tokens)} tokens/s ({tokens:,} per sample)"
-    facts = [("step", f"{format_duration_range(training.step)}; {rate}")]
+    facts = [("step", f"{format_duration_with_range(training.step)}; {rate}")]
     if training.epoch is not None:
         name = "epoch" if trains else "all samples"
-        facts.append((name, f"{format_duration_range(training.epoch)}: {training.steps:,} steps"))
+        facts.append(
+            (name, f"{format_duration_with_range(training.epoch)}: {training.steps:,} steps")
+        )
     if training.total is not None:
         name = "training" if trains else "all"
         facts.append(
-            (name, f"{format_duration_range(training.total)}: {training.job.epochs} epochs")
+            (name, f"{format_duration_with_range(training.total)}: {training.job.epochs} epochs")
         )
     facts += list_sentences_below_name("host", [limit])
     parts = _describe_reserved_memory(answer, training.room)
@@ -223,11 +225,11 @@ def _list_time_and_memory_facts(answer: Answer) -> list[Fact]:
     ]
 
 
-def _describe_reserved_memory(answer: Answer, room: MemoryNeed | None) -> str:
+def _describe_reserved_memory(answer: Answer, need: MemoryNeed | None) -> str:
     purpose = RESERVED_FOR[answer.device.machine.kind]
-    if room is None or not room.reserve:
+    if need is None or not need.reserve:
         return purpose
-    return f"the memory includes {format_memory_bytes(room.reserve)} {purpose}"
+    return f"the memory includes {format_memory_bytes(need.reserve)} {purpose}"
 
 
 def describe_host_limit(step: StepTime, name: str = "this step") -> str | None:
@@ -281,13 +283,13 @@ def _build_dollars_cell(span: Span | None, *, has_range: bool = False) -> Cell:
     if span is None:
         return missing_cell("not offered")
     return text_cell(
-        format_dollar_range(span, is_short=True) if has_range else format_dollars(span.value)
+        format_dollars_with_range(span, is_short=True) if has_range else format_dollars(span.value)
     )
 
 
 def build_duration_cell(span: Span) -> Cell:
     """Return a time with its range."""
-    return text_cell(format_duration_range(span, is_short=True))
+    return text_cell(format_duration_with_range(span, is_short=True))
 
 
 def _select_single_instance_rentals(training: TrainingCost) -> list[Rental]:
@@ -487,7 +489,7 @@ def _build_frontier_table(answer: Answer, best: CostFrontier) -> Table:
 
 
 def _format_exact_duration(value: float) -> str:
-    return format_duration_range(Span(value, value, value))
+    return format_duration_with_range(Span(value, value, value))
 
 
 def build_prediction_output(answer: Answer, best: CostFrontier | None) -> PredictOutput:
@@ -510,7 +512,7 @@ def build_prediction_output(answer: Answer, best: CostFrontier | None) -> Predic
 def _build_predicted_batch(point: AnswerPoint, tokens: int | None) -> PredictedBatch:
     step, training = point.step, point.training
     room, energy = training.room, training.energy
-    speed = training.samples_per_second.times(tokens) if tokens is not None else None
+    speed = training.samples_per_second.scale(tokens) if tokens is not None else None
     no_samples = "no --dataset-size"
     unbilled = no_samples if training.billed_seconds is None else None
     mixed = "measured and fitted steps do not separate host time from GPU time"

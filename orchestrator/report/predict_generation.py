@@ -13,9 +13,9 @@ from perfctl.orchestrator.predict.generation import (
 )
 from perfctl.orchestrator.predict.prices import Price
 from perfctl.orchestrator.report.numbers import (
-    format_dollar_range,
     format_dollars,
-    format_duration_range,
+    format_dollars_with_range,
+    format_duration_with_range,
     format_memory_bytes,
     format_three_digits,
     format_with_range,
@@ -112,7 +112,7 @@ def _list_time_memory_cost_facts(point: GenerationPoint) -> list[Fact]:
         if step is not None:
             times.append((name, f"{_describe_step_time(step)}; at context {step.context:,}"))
     speed = format_with_range(point.tokens_per_second, "tokens/s")
-    times.append(("total", f"{format_duration_range(point.total)}; {speed}"))
+    times.append(("total", f"{format_duration_with_range(point.total)}; {speed}"))
     memory = point.memory
     parts = (
         f"weights {format_memory_bytes(memory.weights)}, cache "
@@ -123,7 +123,7 @@ def _list_time_memory_cost_facts(point: GenerationPoint) -> list[Fact]:
         price = point.cost.price
         several = f", one of {price.count} busy GPUs" if price.count > 1 else ""
         cost = (
-            f"{format_dollar_range(point.cost.dollars)} per million generated tokens: "
+            f"{format_dollars_with_range(point.cost.dollars)} per million generated tokens: "
             f"{price.provider} {price.instance or price.gpu}{several}, price of {price.date} "
             f"({price.source or NO_SOURCE})"
         )
@@ -132,7 +132,7 @@ def _list_time_memory_cost_facts(point: GenerationPoint) -> list[Fact]:
 
 
 def _describe_step_time(step: GenerationStepTime) -> str:
-    return f"{format_duration_range(step.time)}, mostly {LIMITS[step.limit]}"
+    return f"{format_duration_with_range(step.time)}, mostly {LIMITS[step.limit]}"
 
 
 def _build_batches_table(points: Sequence[GenerationPoint], prices: Sequence[Price]) -> Table:

@@ -90,7 +90,7 @@ def build_speedups_view(studies: Sequence[NetworkSpeedup], *, has_charts: bool =
         ("A speedup is a ratio of geometric means, shown only with its 95% interval.",),
         () if factors is None else (factors,),
         tuple(
-            build_speedup_finding(study, other, key, several=several)
+            build_gain_sentence_finding(study, other, key, states_batch=several)
             for study, key in zip(studies, keys, strict=True)
             for other in study.comparisons
         ),
@@ -114,8 +114,8 @@ def format_device_label(label: str) -> str:
     return label.replace(kind, DEVICES.get(kind, kind), 1)
 
 
-def build_speedup_finding(
-    study: NetworkSpeedup, other: ArmComparison, key: str, *, several: bool = False
+def build_gain_sentence_finding(
+    study: NetworkSpeedup, other: ArmComparison, chapter_key: str, *, states_batch: bool = False
 ) -> Finding:
     """Return "U-Net: GPU is 11.30 times faster than CPU by whole epochs (9.80 to 12.90, 5 and 5
     runs); data loading then takes 41% of a step."
@@ -143,12 +143,14 @@ def build_speedup_finding(
         )
     elif gain := epochs or steps:
         by = "complete epochs" if epochs else "steps"
-        text = f"{_describe_speedup_gain(gain, base, by)}{_describe_largest_phase(other)}"
+        text = (
+            f"{_describe_speedup_gain(gain, base, by)}{_describe_data_wait_or_largest_phase(other)}"
+        )
     else:
         text, is_warning = f"against {base} is unknown: {_explain_unknown_speedup(lines)}", True
-    batch = f", batch {study.batch}" if several else ""
+    batch = f", batch {study.batch}" if states_batch else ""
     sentence = f"{name_network(study)}{batch}: {format_device_label(other.label)} {text}."
-    return Finding(sentence if is_warning else shorten_sentence(sentence), key, is_warning)
+    return Finding(sentence if is_warning else shorten_sentence(sentence), chapter_key, is_warning)
 
 
 def _select_epoch_and_step_lines(other: ArmComparison) -> dict[str, GainLine]:
@@ -173,7 +175,7 @@ def _describe_speedup_gain(gain: Gain, base: str, by: str) -> str:
     return f"{comparison} {base} by {by} ({format_gain_interval(gain)}, {count})"
 
 
-def _describe_largest_phase(other: ArmComparison) -> str:
+def _describe_data_wait_or_largest_phase(other: ArmComparison) -> str:
     """Return what a step's time goes to on the other device: waiting for data if that matters, else
     its largest phase."""
     times = {line.key.name: line.after for line in other.lines if line.key.level == "phase"}
@@ -189,7 +191,7 @@ def _describe_largest_phase(other: ArmComparison) -> str:
 def _explain_unknown_speedup(lines: dict[str, GainLine]) -> str:
     for line in lines.values():
         if line.uncertain:
-            wide = line.uncertain.judged
+            wide = line.uncertain.wide_interval
             return (
                 f"the 95% interval is wider than {wide.bound}; "
                 f"{wide.steps_needed_text} would suffice"
@@ -379,7 +381,7 @@ def build_gain_cells(line: GainLine | None) -> list[Cell]:
         return [missing_cell("on one side only")] * 3
     after = time_cell(line.after, "on the other side only")
     if line.uncertain is not None:
-        needs = f"needs {line.uncertain.judged.steps_needed_text}"
+        needs = f"needs {line.uncertain.wide_interval.steps_needed_text}"
         unknown = Cell("unknown", line.reason, "no")
         return [after, unknown, Cell(needs, line.reason, "no", value=needs)]
     if line.gain is None:

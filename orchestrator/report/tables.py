@@ -132,10 +132,12 @@ def name_cell(name: str, short: str | None = None) -> Cell:
     return Cell(text, name[:1000] if name != text else None, value=name)
 
 
-def join_first_names(names: Iterable[str], most: int) -> str:
+def join_first_names(names: Iterable[str], max_names: int) -> str:
     """Return "a, b and 2 more"."""
     every = list(names)
-    return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")
+    return ", ".join(every[:max_names]) + (
+        f" and {len(every) - max_names} more" if len(every) > max_names else ""
+    )
 
 
 def amount_cell(
@@ -284,7 +286,7 @@ RUN = Column("run", style="text", is_optional=True)
 def run_label(run: Run) -> str:
     """Return "ncu b64", "nsys N=256" or, without any parameter, "nsys run 3"."""
     names = [] if run.batch_size is None else [f"b{run.batch_size}"]
-    names += [run.setting] if run.setting else []
+    names += [run.other_parameters_text] if run.other_parameters_text else []
     return f"{run.profiler} {', '.join(names) or f'run {run.id}'}"
 
 

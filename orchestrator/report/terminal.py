@@ -170,10 +170,12 @@ def _build_sweep_view(analysis: Analysis) -> View:
     rates = not is_timed_inference(analysis.study)
     study = analysis.study
     swept = (
-        None if study.is_foreign else build_sweep_table(analysis.points, study.axis, rates=rates)
+        None
+        if study.is_foreign
+        else build_sweep_table(analysis.points, study.axis_name, rates=rates)
     )
     labels = {column.label for column in swept.columns} if swept else set()
-    is_known = swept is not None and labels - {study.axis, "problems"}
+    is_known = swept is not None and labels - {study.axis_name, "problems"}
     swept_table = swept if is_known else None if study.batches else build_ranges_table(study.runs)
     return _build_findings_view(analysis, [swept_table] if swept_table is not None else [])
 
@@ -181,7 +183,7 @@ def _build_sweep_view(analysis: Analysis) -> View:
 def build_run_group_views(analysis: Analysis, shape: LedgerViewOptions) -> Iterator[View]:
     """Yield what a run group has: findings, phases and passes, the ledger, variants."""
     study, runs = analysis.study, analysis.study.runs
-    points, noun = study.points, "batch sizes" if study.batches else f"values of {study.axis}"
+    points, noun = study.points, "batch sizes" if study.batches else f"values of {study.axis_name}"
     batches = format_point(points[0]) if len(points) == 1 else f"{len(points)} {noun}"
     batches = batches if points else ""
     facts = (
@@ -196,7 +198,7 @@ def build_run_group_views(analysis: Analysis, shape: LedgerViewOptions) -> Itera
         yield from build_ledger_row_views(analysis, shape)
         return
     stated = list_findings(analysis)
-    phases = list_phases(analysis, each=shape.is_by_block)
+    phases = list_phases(analysis, by_block=shape.is_by_block)
     tables = (
         usage.build_phases_table(runs),
         usage.build_passes_table(runs),
@@ -233,9 +235,9 @@ def build_ledger_row_views(analysis: Analysis, shape: LedgerViewOptions) -> Iter
     table, notes = build_ledger_table(view, shape)
     yield View("", tables=(table,), notes=tuple(notes))
     if shape.is_explained or not shape.is_whole:
-        causes = [cause.explain() for cause in view.sweep]
+        causes = [cause.join_sentence_numbers_fix() for cause in view.sweep]
         for group in view.groups:
-            causes += [cause.explain(group.name) for cause in group.causes]
+            causes += [cause.join_sentence_numbers_fix(group.name) for cause in group.causes]
             if group.unexplained:
                 unexplained = f"{group.unexplained[0].lower()}{group.unexplained[1:]}"
                 causes.append(f"{group.name}: {unexplained}")
@@ -258,7 +260,7 @@ def build_phase_views(
     """Yield one phase (prefill, decode or mixed) of every run group that has it, by part of the
     model."""
     for analysis in analyses:
-        phases = list_phases(analysis, each=is_by_block)
+        phases = list_phases(analysis, by_block=is_by_block)
         if tables := build_phase_tables([item for item in phases if item.phase == phase]):
             yield View(format_study_heading(analysis.study), tables=tables)
 

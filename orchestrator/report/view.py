@@ -72,7 +72,7 @@ class View:
     """Makes the complete answer for ``--format``; None: it is this one."""
 
     @property
-    def stated(self) -> tuple[list[str], list[str]]:
+    def finding_and_warning_sentences(self) -> tuple[list[str], list[str]]:
         """Findings, and warnings, as sentences."""
         findings, warnings = [], [self.caution] if self.caution else []
         for finding in self.findings:
@@ -124,7 +124,7 @@ def _draw_blocks(view: View, width: int) -> Iterator[Sequence[RenderableType]]:
     properties = (f"{name}  {value}" for name, value in view.properties)
     title = [make_printable_text(view.title, "bold")] if view.title else []
     yield [*title, *map(make_printable_text, (*properties, *view.facts))]
-    findings, warnings = view.stated
+    findings, warnings = view.finding_and_warning_sentences
     rows = [(str(number), finding) for number, finding in enumerate(findings, 1)]
     rows += [("!", warning) for warning in warnings]
     yield ([add_text_rows(make_rich_table(("", "right"), ("", "left")), rows)] if rows else [])

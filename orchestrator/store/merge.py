@@ -30,7 +30,7 @@ def list_part_runs(connection: sqlite3.Connection) -> list[int]:
     return [number for (number,) in connection.execute(f"SELECT id FROM {PART}.run ORDER BY id")]
 
 
-def copy_run(
+def copy_run_from_attached_database(
     connection: sqlite3.Connection,
     run_id: int,
     sweep: SweepFacts,

@@ -36,10 +36,10 @@ def warn_not_understood(
     return (Diagnostic("warning", SOURCE, text),) if parts else ()
 
 
-def list_first_names(names: Sequence[str], most: int = SHOWN) -> str:
+def list_first_names(names: Sequence[str], max_names: int = SHOWN) -> str:
     """Return the first names, and how many more there are."""
-    left_out = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + left_out
+    left_out = f" and {len(names) - max_names} more" if len(names) > max_names else ""
+    return ", ".join(names[:max_names]) + left_out
 
 
 def list_unknown_names(names: Iterable[str], *lists: Collection[str]) -> list[str]:

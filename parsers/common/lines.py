@@ -75,7 +75,7 @@ class SurroundingLines:
         lines = pluralize_count(self.null_lines, "line", "holds", "hold")
         return f"{lines} NUL bytes, so a part of the file was never written, or was lost"
 
-    def add(self, line: str) -> None:
+    def add_line(self, line: str) -> None:
         """Add one line that is not part of the CSV; pieces of a progress bar, separated by CR,
         count singly."""
         for part in filter(str.strip, line.split("\r")):

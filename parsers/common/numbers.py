@@ -174,7 +174,7 @@ class DecimalStyleEvidence:
         self._seen: set[DecimalStyle] = set()
         self._left = _ENOUGH
 
-    def add(self, text: str) -> None:
+    def add_cell(self, text: str) -> None:
         """Look at one printed cell; cells that are no numbers say nothing."""
         if ("." not in text and "," not in text) or len(text) > _LONGEST or not self._left:
             return

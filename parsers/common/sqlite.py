@@ -86,7 +86,7 @@ class Database:
             if "rowid" not in map(str.lower, names)
         }
 
-    def has(self, table: str, *columns: str) -> bool:
+    def has_table_with_columns(self, table: str, *columns: str) -> bool:
         """Return whether there is such a table, with all of these columns."""
         return table in self.tables and self.tables[table].issuperset(columns)
 
@@ -95,7 +95,10 @@ class Database:
         too), or one of these columns a value."""
         values = " OR ".join(f"{quote_sql_name(column)} IS NOT NULL" for column in columns)
         query = f"SELECT 1 FROM {quote_sql_name(table)} WHERE {values or 'TRUE'} LIMIT 1"
-        return self.has(table, *columns) and self.connection.execute(query).fetchone() is not None
+        return (
+            self.has_table_with_columns(table, *columns)
+            and self.connection.execute(query).fetchone() is not None
+        )
 
     def find_unknown_parts(
         self,
@@ -126,9 +129,9 @@ class Database:
 
     def column_or_null(self, table: str, name: str) -> str:
         """Return the column for use in SQL, or NULL where this version does not have it."""
-        return name if self.has(table, name) else "NULL"
+        return name if self.has_table_with_columns(table, name) else "NULL"
 
-    def select(self, table: str, columns: Iterable[str]) -> str:
+    def build_select_query(self, table: str, columns: Iterable[str]) -> str:
         """Return a query of a table, with NULL in the place of a missing column, and without a row
         in the place of a missing table."""
         columns_of_table = self.tables.get(table, frozenset())
@@ -140,7 +143,7 @@ class Database:
 
     def read_rows(self, table: str, *columns: str) -> list[tuple[object, ...]]:
         """Return all rows of a small table in its order."""
-        return self.connection.execute(self.select(table, columns)).fetchall()
+        return self.connection.execute(self.build_select_query(table, columns)).fetchall()
 
     def read_name_value_table(self, table: str) -> dict[str, str]:
         """Return a (name, value) table as a dict; empty without the table."""
@@ -157,25 +160,28 @@ class NamedTables:
         """``columns``: table -> columns that are read."""
         self.database, self.suffix = database, suffix
         self._selects = {
-            table: f"({database.select(table + suffix, names)})" for table, names in columns.items()
+            table: f"({database.build_select_query(table + suffix, names)})"
+            for table, names in columns.items()
         }
 
-    def execute(self, query: str) -> sqlite3.Cursor:
+    def execute_query(self, query: str) -> sqlite3.Cursor:
         """Run a query that names tables in braces."""
         return self.database.connection.execute(query.format_map(self._selects))
 
     def read_table(self, table: str) -> list[tuple[Any, ...]]:
         """Return all rows of a small table, with the columns that are read."""
-        return self.execute(f"SELECT * FROM {{{table}}}").fetchall()
+        return self.execute_query(f"SELECT * FROM {{{table}}}").fetchall()
 
     def query_fields(self, columns: Iterable[Field], query: str) -> Iterator[dict[str, Any]]:
         """Yield the fields of each row of a query that names tables in braces."""
-        cursor = self.execute(query)
-        return map(RowReader(columns, [name for name, *_ in cursor.description]).read, cursor)
+        cursor = self.execute_query(query)
+        return map(
+            RowReader(columns, [name for name, *_ in cursor.description]).convert_row, cursor
+        )
 
     def count_rows(self, table: str) -> int:
         """Return how many rows the table has."""
-        return int(self.execute(f"SELECT count(*) FROM {{{table}}}").fetchone()[0])
+        return int(self.execute_query(f"SELECT count(*) FROM {{{table}}}").fetchone()[0])
 
 
 def has_tables(path: Path, head: bytes, *names: str) -> bool:

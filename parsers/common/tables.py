@@ -55,7 +55,7 @@ class RowReader:
             else:
                 self._absent[field] = None
 
-    def read(self, row: Sequence[Any]) -> dict[str, Any]:
+    def convert_row(self, row: Sequence[Any]) -> dict[str, Any]:
         """Return field -> value; None for missing columns, and for cells that cannot be read."""
         values: dict[str, Any] = {field: read(row[index]) for field, index, read in self._readers}
         return values | self._absent if self._absent else values

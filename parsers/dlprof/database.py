@@ -141,7 +141,7 @@ def _read_report(path: Path, tables: NamedTables) -> Report:
         diagnostics=(
             *(
                 make_advice_diagnostic(problem, recommendation)
-                for _, problem, recommendation in tables.execute(
+                for _, problem, recommendation in tables.execute_query(
                     f"SELECT * FROM {_sql_last_rows('expert_systems_feedback')}"
                 )
             ),
@@ -222,7 +222,7 @@ def _read_model_figures(tables: NamedTables) -> Iterator[Summary]:
     sums: dict[object, list[Any]] = {
         number: cells for number, *cells in tables.read_table("category_summary")
     }
-    models = tables.execute(_MODELS).fetchall()
+    models = tables.execute_query(_MODELS).fetchall()
     for name, total, using_tc, copies, others_id, _, domain, *cells in models:
         prefix = f"{name or f'domain {domain}'}: " if len(models) > 1 else ""
         values = dict(zip((*KNOWN["model"], *KNOWN["ops"]), cells, strict=True))
@@ -261,14 +261,14 @@ def _make_category_figures(label: str, count_name: str, figures: Iterable[object
 def _read_other_figures(tables: NamedTables) -> Iterator[Summary]:
     """Yield the share of each op's kernel time that used tensor cores, as in the tensor core
     report; count and host time of CUDA calls that launched nothing, by name; and used memory."""
-    for op, used, total in tables.execute(_TENSOR_CORE_USE):
+    for op, used, total in tables.execute_query(_TENSOR_CORE_USE):
         if op and total and used is not None:
             yield make_summary(f"TC Utilization: {op}", 100 * used / total, "%")
     for table, label in (
         ("read_only_cuda_calls", "CUDA call"),
         ("read_only_cuda_syncs", "CUDA synchronisation"),
     ):
-        rows = tables.execute(
+        rows = tables.execute_query(
             f"SELECT coalesce({_sql_text('name_id')}, 'without a name'), count(*), "
             f"sum({sql_integer('api_stop')} - {sql_integer('api_start')}) FROM {{{table}}} "
             "GROUP BY name_id ORDER BY 1"
@@ -321,7 +321,7 @@ def _read_kernels(tables: NamedTables) -> Iterator[Kernel]:
 def _read_copies(tables: NamedTables) -> Iterator[Copy]:
     duration = _sql_duration("gpu_start", "gpu_stop")
     for table, column in (("read_only_memcpys", "copy_kind"), ("read_only_memsets", "'memset'")):
-        for kind, *cells in tables.execute(
+        for kind, *cells in tables.execute_query(
             f"SELECT {column}, num_bytes, gpu_start, {duration}, device_id FROM {{{table}}}"
         ):
             size, start, length, device = map(parse_integer, cells)
@@ -330,7 +330,7 @@ def _read_copies(tables: NamedTables) -> Iterator[Copy]:
 
 def _read_steps(tables: NamedTables) -> Iterator[Step]:
     """Yield the iterations of the last aggregation, whether aggregated or not."""
-    for number, start, duration in tables.execute(
+    for number, start, duration in tables.execute_query(
         f"SELECT iter_value, start_time, {_sql_duration('start_time', 'stop_time')} "
         f"FROM {_sql_last_rows('iteration_list')}"
     ):

@@ -281,8 +281,8 @@ def _decode_operator_call(dims: bytes, types: bytes, values: bytes) -> OperatorC
 
 
 class SortedEvents(msgspec.Struct):
-    """The result of one pass over the events, which ``add`` sorts. Elements that are not used are
-    skipped."""
+    """The result of one pass over the events, which ``add_events`` sorts. Elements that are not
+    used are skipped."""
 
     captures: bool = False
     """Whether ``captured`` is wanted."""
@@ -347,7 +347,7 @@ class SortedEvents(msgspec.Struct):
     _texts: dict[str, str] = {}
     _thread_numbers: dict[tuple[object, object], int] = {}
 
-    def add(self, block: Iterable[TraceEvent]) -> None:
+    def add_events(self, block: Iterable[TraceEvent]) -> None:
         """Take events in the order of the trace."""
         handlers: dict[str | None, Callable[[TraceEvent], None]] = {
             **dict.fromkeys(("cpu_op", "Operator", "user_annotation"), self._add_span),
@@ -560,6 +560,6 @@ def sort_events(blocks: Iterable[list[TraceEvent]], *, captures: bool = False) -
     """Return all events, sorted. ``captures``: keep what is launched while graphs are captured."""
     events = SortedEvents(captures)
     for block in blocks:
-        events.add(block)
+        events.add_events(block)
         block.clear()  # before the next one is decoded
     return events

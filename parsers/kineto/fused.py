@@ -111,7 +111,7 @@ def derive_compiled_call(name: str, args: CompiledArgs) -> CompiledCall:
     else:
         elementwise, reason = None, "the trace has no shapes (record_shapes=True)"
         if operands:
-            flops, reason = compute_template_flops(name, shapes)
+            flops, reason = compute_template_flops_or_reason(name, shapes)
     stated_bytes = (args.kernel_num_gb or 0) * 1e9
     kernel = CompiledKernel(
         name,
@@ -168,7 +168,9 @@ def _read_loop_sizes(
     return max(fitting, key=lambda fit: fit[0], default=(None, None))
 
 
-def compute_template_flops(name: str, shapes: Sequence[Shape]) -> tuple[int | None, str | None]:
+def compute_template_flops_or_reason(
+    name: str, shapes: Sequence[Shape]
+) -> tuple[int | None, str | None]:
     """Return (FLOPs of the product, None), or (None, why they are not known)."""
     if blocked := _NO_FORMULA.search(name):
         return None, f"the work of {blocked[1]} does not follow from shapes alone"

@@ -284,7 +284,7 @@ def assign_layers_to_backward(events: SortedEvents, nesting: SpanNesting) -> Non
     for index, node_owner in nodes.items():
         if nesting.is_autograd_wrapper(nesting.parents[index]):
             owners[nesting.parents[index]] = node_owner
-    owners |= _find_owners_by_inner_ranges(nesting) | nodes
+    owners |= _find_owners_of_autograd_wrappers(nesting) | nodes
     backward = {index for index, _, is_backward in events.sequences if is_backward}
     contexts, inside = nesting.contexts, [False] * len(events.spans)
     inherited: dict[int, Owner] = {}
@@ -368,7 +368,7 @@ def _find_open_layer(nesting: SpanNesting, thread: int, span: Span) -> SpanConte
     return None
 
 
-def _find_owners_by_inner_ranges(nesting: SpanNesting) -> dict[int, Owner]:
+def _find_owners_of_autograd_wrappers(nesting: SpanNesting) -> dict[int, Owner]:
     """Return the engine's wrapper -> the one layer whose ranges lie inside of it."""
     inside: defaultdict[int, set[Owner]] = defaultdict(set)
     for index, outside in nesting.outside.items():

@@ -84,7 +84,7 @@ def infer_served_steps_from_shapes(
     if is_named or any(is_backward for _, _, is_backward in events.sequences):
         return [], []
     if not events.kernels:
-        return [], _explain_host_only(events)
+        return [], _explain_host_only_attention_trace(events)
     names = {span.name for span in events.spans} | {kernel.name for kernel in events.kernels}
     if not any(map(_ATTENDS.search, names)):
         return [], []
@@ -100,7 +100,7 @@ def infer_served_steps_from_shapes(
     return steps if is_generated else [], []
 
 
-def _explain_host_only(events: SortedEvents) -> list[Gap]:
+def _explain_host_only_attention_trace(events: SortedEvents) -> list[Gap]:
     """Return a gap for a trace of attention's modules on the host alone; an encoder has such
     modules, too, so it names no server."""
     modules = [name for name in _list_module_calls(events) if _ATTENDS.search(name)]

@@ -66,14 +66,14 @@ def parse(path: Path) -> Report:
     readings = DeviceReadings(text.interval_ns)
     for (stamp, number, device), cells in moments.items():
         if cells:
-            readings.add(stamp, number, device, cells)
+            readings.add_reading(stamp, number, device, cells)
     if not readings.samples and not readings.figure_names:
         reason = "the DCGM header has no complete sample below it"
         raise ReportError(path, TOOL, reason, "Run dcgmi longer")
     readings.samples.sort(key=lambda sample: sample.at_ns)
     fields = list_unknown_names(readings.figure_names, _KNOWN["fields"], _KNOWN["without_unit"])
     return text.make_report(
-        "DCGM CSV" if readings.span else "dcgmi dmon",
+        "DCGM CSV" if readings.first_and_last_ns else "dcgmi dmon",
         readings,
         gaps,
         no_devices="DCGM's output does not name the devices",

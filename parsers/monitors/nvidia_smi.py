@@ -205,12 +205,12 @@ def read_smi_tables(text: MonitorTextFile) -> SmiTables:
             pending = None
             gpu = [(column, values.get(key, "N/A")) for key, column in _COLUMNS.items()]
             gpu.append((FieldColumn("ecc.errors.uncorrected.volatile"), ecc))
-            tables.readings.add(stamp, tables.number, index, gpu)
+            tables.readings.add_reading(stamp, tables.number, index, gpu)
             tables.names.setdefault(index, printed)
         elif len(cells) == 1 and (process := _PROCESS.match(cells[0])):
             column = FieldColumn(f"process {process['name']}: memory")
             memory = [(column, process["memory"])]
-            tables.readings.add(stamp, tables.number, int(process["index"]), memory)
+            tables.readings.add_reading(stamp, tables.number, int(process["index"]), memory)
         elif not pending and len(tables.unknown) < _MOST_STRANGE:
             parts = " ".join(cells).replace("=+", " ").replace("=", " ").split()
             if len(cells) > 1 or not _ROW.match(cells[0]):
@@ -269,7 +269,7 @@ def parse_lists(path: Path) -> Report:
     for (number, device), (stamp, members) in moments.items():
         is_pmon = "pid" in members[0]
         cells = _make_pmon_cells(members) if is_pmon else _make_dmon_cells(members[0])
-        readings.add(stamp, number, device, cells)
+        readings.add_reading(stamp, number, device, cells)
     # columns in no list: dmon's become figures without a unit, pmon's are left out
     names = dict.fromkeys(name for row in rows for name in row)
     summed = (

@@ -71,7 +71,7 @@ def parse(path: Path) -> Report:
             for name in _COLUMNS
             if name in values
         }
-        readings.add(stamp, rounds.count_round(index), index, list(cells.values()))
+        readings.add_reading(stamp, rounds.count_round(index), index, list(cells.values()))
     if not readings.samples:
         raise ReportError(
             path, TOOL, "the log has no value of a GPU", "Create the log with nvidia-smi -q"

@@ -212,7 +212,7 @@ def parse(path: Path) -> Report:
     text = MonitorTextFile(path, TOOL)
     rows, notes = read_rows_with_layouts(text)
     first = rows[0].layout if rows else _NO_LAYOUT
-    way, repeated = find_device_column(rows)
+    way, repeated = find_device_column_and_redundant(rows)
     gaps = drop_cut_last_cell(rows, way)
     if not rows:
         raise ReportError(path, TOOL, "no complete row fits the header", "Run nvidia-smi longer")
@@ -239,7 +239,7 @@ def parse(path: Path) -> Report:
             if column.name not in repeated
         ]
         stamp = parse_timestamp(printed, day_first=bool(day_first))
-        readings.add(stamp, rounds.count_round(device, begins=begins), device, cells)
+        readings.add_reading(stamp, rounds.count_round(device, begins=begins), device, cells)
     drivers = {stated.get("driver_version", "") for stated in facts.values()} - {""}
     return text.make_report(
         f"nvidia-smi CSV{', no header' if notes else ''}",
@@ -341,7 +341,7 @@ def _has_expected_units(cells: list[str]) -> bool:
     return fits and (used is None or total is None or used <= total)
 
 
-def find_device_column(rows: list[QueryRow]) -> tuple[str | None, set[str]]:
+def find_device_column_and_redundant(rows: list[QueryRow]) -> tuple[str | None, set[str]]:
     """Return how the device of a row is found: by the column that numbers the GPUs, else by uuid or
     bus id (_BUS), else by its position below a date (_PLACE); and the columns that only repeat
     which GPU a row is about.
@@ -377,23 +377,25 @@ def _are_gpu_numbers(counts: Tally[int | None]) -> bool:
     return are_small and most - least <= 1 + most // 5
 
 
-def find_device_number(row: QueryRow, way: str | None, buses: dict[str, int]) -> int | None:
+def find_device_number(
+    row: QueryRow, identified_by: str | None, buses: dict[str, int]
+) -> int | None:
     """Return the number of the row's device. ``buses``: those of the rows before, in order."""
-    if way == _PLACE:
+    if identified_by == _PLACE:
         return row.place
-    if way == _BUS:
+    if identified_by == _BUS:
         return buses.setdefault(row.first_cell_of(*_BUS_COLUMN) or "", len(buses))
-    return parse_ordinal(row.first_cell_of(way) or "") if way else None
+    return parse_ordinal(row.first_cell_of(identified_by) or "") if identified_by else None
 
 
-def describe_assumptions(rows: list[QueryRow], way: str | None) -> Iterator[Diagnostic]:
+def describe_assumptions(rows: list[QueryRow], identified_by: str | None) -> Iterator[Diagnostic]:
     """Yield what was assumed about columns that nvidia-smi itself would print otherwise."""
-    if way == _PLACE:
+    if identified_by == _PLACE:
         yield Diagnostic("warning", "perfctl", _BY_PLACE)
-    elif way == _BUS:
+    elif identified_by == _BUS:
         yield Diagnostic("info", "perfctl", _BY_BUS)
-    elif way not in (None, "index"):
-        text = f"the GPUs are numbered by the column {way}"
+    elif identified_by not in (None, "index"):
+        text = f"the GPUs are numbered by the column {identified_by}"
         if any("index" in row.layout.places for row in rows):
             text += "; the column index is the same in all rows"
         yield Diagnostic("warning", "perfctl", text)
@@ -411,7 +413,7 @@ def describe_assumptions(rows: list[QueryRow], way: str | None) -> Iterator[Diag
         yield Diagnostic("warning", "perfctl", text)
 
 
-def drop_cut_last_cell(rows: list[QueryRow], way: str | None) -> list[Gap]:
+def drop_cut_last_cell(rows: list[QueryRow], identified_by: str | None) -> list[Gap]:
     """Leave out the last cell of a file that ends without a line end, if it may be incomplete: a
     number without its unit; a time or the name of a new device, without which the row goes too.
     Return its gap."""
@@ -419,7 +421,7 @@ def drop_cut_last_cell(rows: list[QueryRow], way: str | None) -> list[Gap]:
         return []
     *earlier, row = rows
     name, cell = row.layout.columns[-1].name, row.cells[-1]
-    is_bus = way == _BUS and name in _BUS_COLUMN
+    is_bus = identified_by == _BUS and name in _BUS_COLUMN
     if is_bus and (
         _WHOLE.match(cell) or any(cell == other.first_cell_of(name) for other in earlier)
     ):

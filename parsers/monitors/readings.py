@@ -95,7 +95,9 @@ class DeviceReadings:
             _ColumnFigures
         )
 
-    def add(self, stamp: Timestamp | None, number: int, device: int | None, cells: Cells) -> None:
+    def add_reading(
+        self, stamp: Timestamp | None, number: int, device: int | None, cells: Cells
+    ) -> None:
         """Add one reading of one device. Cells without a field in Sample make no sample.
         ``number``: of the round, from 0."""
         if stamp is None:
@@ -181,7 +183,7 @@ class DeviceReadings:
                 yield Summary(f"{label}: {text}", float(count), "reading")
 
     @property
-    def span(self) -> tuple[int, int] | None:
+    def first_and_last_ns(self) -> tuple[int, int] | None:
         """Return the times of the first and the last reading, ns; None unless all have
         timestamps."""
         return None if self._is_counted else self._span
@@ -190,7 +192,11 @@ class DeviceReadings:
     def started_at(self) -> str | None:
         """Return the time of the first reading, UTC; None where its zone or date is unknown."""
         is_known = self._is_zoned and not self.since_midnight
-        return format_utc_iso(self.span[0]) if self.span and is_known else None
+        return (
+            format_utc_iso(self.first_and_last_ns[0])
+            if self.first_and_last_ns and is_known
+            else None
+        )
 
     def find_gaps(self) -> Iterator[Gap]:
         """Yield one if the times are none, and one for each quantity that is absent from the file
@@ -229,7 +235,7 @@ class DeviceReadings:
             text = f"kept as summaries, mean, min and max over the file: {', '.join(names[:40])}"
             yield Diagnostic("info", "perfctl", text)
         times: dict[int | None, list[int]] = {}
-        for sample in self.samples if self.span else ():
+        for sample in self.samples if self.first_and_last_ns else ():
             times.setdefault(sample.device_index, []).append(sample.at_ns)
         for device in sorted(times, key=str):
             if text := describe_missing_readings(times[device]):
@@ -316,7 +322,7 @@ class MonitorTextFile(ToolTextFile):
         stand before and behind the diagnostics of readings and lines; ``no_devices`` is the reason
         why the file names no device."""
         unnamed = [Gap("device", "not_available", no_devices)] if no_devices else []
-        span = readings.span
+        span = readings.first_and_last_ns
         return Report(
             tool=self._tool,
             path=self.path,

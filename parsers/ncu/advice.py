@@ -29,7 +29,7 @@ def format_rule_text(text: str) -> str:
     return text[:TEXT_MAX]
 
 
-def split_off_speedup(text: str) -> tuple[str, float | None, str | None]:
+def split_off_speedup_and_scope(text: str) -> tuple[str, float | None, str | None]:
     """Return the words of a printed result, and the speedup in percent that stands before them,
     with its scope. "Estimated Speedup" (2022.4) is of either scope."""
     match = _SPEEDUP.match(text)

@@ -216,7 +216,7 @@ class ReportBuilder:
         self._distinct.clear()
         evidence = DecimalStyleEvidence()
         for value in self._values if self._is_printed else ():
-            evidence.add(str(value))
+            evidence.add_cell(str(value))
         self._style = evidence.decide_decimal_style()
         for index, value in enumerate(self._values):
             number, state = self._parse_value(value)

@@ -195,7 +195,7 @@ def read_to_header_line(lines: Iterator[str], log: SurroundingLines) -> str | No
     the log."""
     for line in lines:
         match = HEADER.search(line)
-        log.add(line[: match.start()] if match else line)
+        log.add_line(line[: match.start()] if match else line)
         if match:
             return line[match.start() :]
     return None
@@ -233,7 +233,7 @@ class CsvRows:
             # a row may begin within a line of program output
             match = _ROW_INSIDE.search(line)
             start = match.start() if match else len(line)
-            self.log.add(line[:start])
+            self.log.add_line(line[:start])
             line = line[start:]
         self.pending.append(line)
         self._pending_size += len(line)

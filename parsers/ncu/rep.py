@@ -100,21 +100,21 @@ def _read_next_message(file: BinaryIO, size: int) -> _ProtobufMessage:
     return _parse_message_fields(file.read(length))
 
 
-def _add_block_to_outline(header: _ProtobufMessage, shape: ReportOutline) -> int:
+def _add_block_to_outline(header: _ProtobufMessage, outline: ReportOutline) -> int:
     """Add what the header of a block says; return the bytes of its payload."""
     session = _parse_message_fields(header.join_field(3))
     if 0 < (seconds := session.numbers.get(2, 0)) < _CREATED_MAX:
-        shape.created_at = datetime.fromtimestamp(seconds, UTC).isoformat()
+        outline.created_at = datetime.fromtimestamp(seconds, UTC).isoformat()
     for provider in map(_parse_message_fields, session.texts[8]):
         name, version = (provider.join_field(field).decode("utf-8", "replace") for field in (1, 2))
-        shape.versions[name] = version
-        if name.startswith("Nsight Compute") and shape.tool_version is None:
-            shape.tool_version = version.split(" ", 1)[0]
+        outline.versions[name] = version
+        if name.startswith("Nsight Compute") and outline.tool_version is None:
+            outline.tool_version = version.split(" ", 1)[0]
     if results := header.numbers.get(2, 0):
-        shape.results += results
+        outline.results += results
         process = _parse_message_fields(header.join_field(6)).numbers.get(1)
         if process is not None:
-            shape.processes.add(process)
+            outline.processes.add(process)
     return header.numbers.get(5, 0)
 
 

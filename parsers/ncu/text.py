@@ -19,7 +19,7 @@ from perfctl.parsers.common.lines import (
     open_text,
     read_beginning_and_end,
 )
-from perfctl.parsers.ncu.advice import split_off_speedup
+from perfctl.parsers.ncu.advice import split_off_speedup_and_scope
 from perfctl.parsers.ncu.builder import NO_VALUE, LaunchIdentity, ReportBuilder
 from perfctl.parsers.ncu.facts import parse_launch_identity
 from perfctl.parsers.ncu.log import (
@@ -159,7 +159,7 @@ class _TextReader:
         else:
             if text.startswith(CONNECTED):
                 self._note_new_output(number)
-            self._log.add(text)
+            self._log.add_line(text)
         return line
 
     def _note_new_output(self, number: int) -> None:
@@ -175,7 +175,7 @@ class _TextReader:
         texts = [text.strip()]
         while _RULE_MORE.match(self._line):
             texts.append(self._advance_line().strip())
-        advice = split_off_speedup(" ".join(texts))
+        advice = split_off_speedup_and_scope(" ".join(texts))
         self._builder.add_rule_result(Advice(self._launch, self._section or "", kind, *advice))
 
     def _read_range_stack(self, *, is_nested: bool) -> None:

@@ -53,16 +53,21 @@ def sum_api_calls(database: Database, ranges: RangeTable) -> list[ApiCall]:
     def name_cuda_function(number: object) -> str:
         return _VERSION.sub("", strings[number] or NO_NAME)
 
-    is_traced = database.has(RUNTIME, "correlationId", "globalTid")
+    is_traced = database.has_table_with_columns(RUNTIME, "correlationId", "globalTid")
     traced = {RUNTIME: "nameId"} if is_traced else {}
     calls = _sum_calls_in_tables(database, "cuda", traced, name_cuda_function)
-    is_call = f"eventClass = {OSRT_CALL}" if database.has(OSRT, "eventClass") else "TRUE"
+    is_call = (
+        f"eventClass = {OSRT_CALL}"
+        if database.has_table_with_columns(OSRT, "eventClass")
+        else "TRUE"
+    )
     calls += _sum_calls_in_tables(database, "osrt", {OSRT: "nameId"}, strings.__getitem__, is_call)
     calls += _sum_nvtx_ranges(ranges)
     for table, domain in OF_LIBRARIES.items():
         calls += _sum_calls_in_tables(database, domain, {table: "nameId"}, strings.__getitem__)
     name_columns = {
-        table: "nameId" if database.has(table, "nameId") else "textId" for table in OF_MPI
+        table: "nameId" if database.has_table_with_columns(table, "nameId") else "textId"
+        for table in OF_MPI
     }
     calls += _sum_calls_in_tables(database, "mpi", name_columns, strings.__getitem__)
     rows = database.read_rows("ENUM_CUPTI_SYNC_TYPE", "id", "label")
@@ -88,7 +93,7 @@ def _sum_calls_in_tables(
         f"{sql_integer(database.column_or_null(table, 'end'))} - {sql_integer('start')} AS length "
         f"FROM {table} WHERE {condition}"
         for table, name in tables.items()
-        if database.has(table, "start")
+        if database.has_table_with_columns(table, "start")
     )
     if not rows:
         return []
@@ -109,9 +114,9 @@ def read_wait_calls(
 
     Records are made while they are read, from a connection of their own.
     """
-    if not database.has(RUNTIME, "nameId", "start", "end") or not database.has(
-        STRINGS, "id", "value"
-    ):
+    if not database.has_table_with_columns(
+        RUNTIME, "nameId", "start", "end"
+    ) or not database.has_table_with_columns(STRINGS, "id", "value"):
         return ()
     query = f"SELECT id, value FROM {STRINGS} WHERE value GLOB 'cu*Synchronize*'"
     functions = {
@@ -155,7 +160,7 @@ def _sum_nvtx_ranges(ranges: RangeTable) -> list[ApiCall]:
     chosen = np.flatnonzero(ranges.kind != MARK)
     if not len(chosen):
         return []
-    spans = ranges.spans.take(chosen)
+    spans = ranges.spans.select_spans(chosen)
     every_end = ranges.spans.end[ranges.spans.end != NEVER]
     until = max(int(ranges.spans.start.max()), int(every_end.max(initial=-NEVER)))
     length = np.where(spans.end == NEVER, until, spans.end) - spans.start

@@ -147,7 +147,7 @@ def _summarize_metrics_and_events(database: Database, *, has_metrics: bool) -> I
         yield Summary(f"{device} metric: {name}, highest", highest, unit)
     for table, name in COUNTED.items():
         if database.has_values(table):
-            if database.has(table, "numberOfPageFaults"):
+            if database.has_table_with_columns(table, "numberOfPageFaults"):
                 (faults,) = query(f"SELECT sum(numberOfPageFaults) FROM {table}").fetchone()
                 yield Summary(name, faults, None)
                 name += ", groups"
@@ -188,7 +188,7 @@ def _read_copies(path: Path, layers: Mapping[str, Integers], ranges: RangeTable)
                 sql_integer(database.column_or_null(table, name))
                 for name in (*times, "bytes", "srcKind", target, *devices, "streamId")
             )
-            kind = "copyKind" if database.has(table, "copyKind") else "'memset'"
+            kind = "copyKind" if database.has_table_with_columns(table, "copyKind") else "'memset'"
             selected = ", ".join([kind, start, f"{end} - {start}", *columns])
             rows = database.connection.execute(f"SELECT {selected} FROM {table} NOT INDEXED")
             for row, layer in zip(rows, names[layers[table]].tolist(), strict=True):

@@ -173,7 +173,9 @@ def _find_missing_kernel_gaps(database: Database, count: int) -> Iterator[Gap]:
 def _explain_no_kernel(database: Database) -> str:
     """Return why an export with CUDA calls has no kernel, by what the launching calls returned."""
     results: dict[int | None, int] = {}
-    if database.has(RUNTIME, "nameId", "returnValue") and database.has(STRINGS, "id", "value"):
+    if database.has_table_with_columns(
+        RUNTIME, "nameId", "returnValue"
+    ) and database.has_table_with_columns(STRINGS, "id", "value"):
         rows = database.connection.execute(
             f"SELECT value, returnValue, count(*) FROM {RUNTIME} JOIN {STRINGS} ON id = nameId "
             "GROUP BY value, returnValue"
@@ -238,7 +240,7 @@ def _describe_uncaptured_graphs(database: Database, kernels: TableLaunches) -> s
     """How many of the kernels are of graphs whose capture the report does not have."""
     if kernels.graphs:
         lost = sum(launch.kernels - launch.matched for launch in kernels.graphs)
-    elif database.has(KERNEL, "graphNodeId"):
+    elif database.has_table_with_columns(KERNEL, "graphNodeId"):
         (lost,) = database.connection.execute(
             f"SELECT count(*) FROM {KERNEL} WHERE graphNodeId > 0"
         ).fetchone()

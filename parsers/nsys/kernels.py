@@ -199,7 +199,7 @@ def _read_launch_calls(
     number, index = np.empty(0, np.int64), np.empty(0, np.int32)
     pieces: list[list[Any]] = [[number, number, index, index, index, *[number] * (3 * keeps_spans)]]
     names = ("correlationId", "globalTid", "start", "end")
-    is_traced = database.has(RUNTIME, *names[:3])
+    is_traced = database.has_table_with_columns(RUNTIME, *names[:3])
     for correlation, thread, start, end in (
         iterate_integer_columns(database, RUNTIME, *names) if is_traced else ()
     ):
@@ -236,7 +236,7 @@ def _match_work_with_calls(
         *(np.append(values, np.int32(NOBODY))[call] for values in calls.around)
     )
     captured = np.zeros(len(call), bool)
-    gpu.add(enclosing.innermost, call, calls.spans, work.start, work.length)
+    gpu.add_operations(enclosing.innermost, call, calls.spans, work.start, work.length)
     if created is not None:
         layer = np.append(created.layers, NOBODY)[created.nodes.find_call_index(process, work.node)]
         captured = layer != NOBODY
@@ -353,7 +353,7 @@ def read_kernels(
 def _read_kernel_names(database: Database) -> dict[int, tuple[str, str | None]] | None:
     """Return number in the table -> name and short name, as all real exports have them; None if a
     name has no number, or more than one short name."""
-    if not database.has(KERNEL, *NAMES):
+    if not database.has_table_with_columns(KERNEL, *NAMES):
         return None
     name, short_name = NAMES
     query = f"SELECT DISTINCT {name}, {sql_integer(short_name)} FROM {KERNEL}"
@@ -372,11 +372,11 @@ def _build_sql_of_kernel_fields(
     fields = {
         field: f"nullif({sql_of(column)}, 0)" if field in OFTEN_ZERO else sql_of(column)
         for field, column in COLUMNS.items()
-        if database.has(KERNEL, column)
+        if database.has_table_with_columns(KERNEL, column)
     }
-    if database.has(KERNEL, "start", "end"):
+    if database.has_table_with_columns(KERNEL, "start", "end"):
         fields["duration_ns"] = f"{sql_of('end')} - {sql_of('start')}"
-    if database.has(KERNEL, "globalPid"):
+    if database.has_table_with_columns(KERNEL, "globalPid"):
         fields["process"] = _PROCESS
     return fields
 

@@ -40,7 +40,7 @@ def read_environment(database: Database) -> dict[str, str]:
 
 
 def _read_host_facts(database: Database) -> dict[str, str | None]:
-    if not database.has("TARGET_INFO_SYSTEM_ENV", "name", "value"):
+    if not database.has_table_with_columns("TARGET_INFO_SYSTEM_ENV", "name", "value"):
         return {}
     marks = ", ".join("?" * len(HOST_FACTS))
     query = f"SELECT name, value FROM TARGET_INFO_SYSTEM_ENV WHERE name IN ({marks})"
@@ -57,7 +57,7 @@ def _read_host_facts(database: Database) -> dict[str, str | None]:
 
 def read_thread_names(database: Database, numbers: set[int]) -> tuple[Thread, ...]:
     """Names of these threads (globalTid); the file holds those of all other programs, too."""
-    if not database.has("ThreadNames", "nameId", "globalTid"):
+    if not database.has_table_with_columns("ThreadNames", "nameId", "globalTid"):
         return ()
     strings = StringTable(database)
     names = {
@@ -116,7 +116,7 @@ def read_devices(database: Database) -> tuple[tuple[Device, ...], tuple[Gap, ...
         devices[device.index] = replace(device, **{**stated, "driver_version": driver})
 
     busy = set()
-    if len(devices) > 1 and database.has(KERNEL, "deviceId"):
+    if len(devices) > 1 and database.has_table_with_columns(KERNEL, "deviceId"):
         query = f"SELECT DISTINCT deviceId FROM {KERNEL}"
         busy = {index for (index,) in database.connection.execute(query)}
     ordered = sorted(devices.values(), key=lambda device: (device.index not in busy, device.index))
@@ -137,7 +137,7 @@ def _read_target_info_gpu(
     """TARGET_INFO_GPU: bytes, bytes per second and hertz; its rows are not in the order of the
     ordinals. ``cuda_devices``: process, GPU, ordinal."""
     table = "TARGET_INFO_GPU"
-    if not database.has(table, "id"):  # 2020.x names the GPUs and no more
+    if not database.has_table_with_columns(table, "id"):  # 2020.x names the GPUs and no more
         if not database.has_values("TARGET_INFO_CUDA_GPU"):
             for index, name in database.read_rows(table, "deviceId", "name"):
                 if isinstance(index, int):

@@ -192,13 +192,15 @@ def _relabel_operator_ranges(
 
 def _sql_text(database: Database) -> str:
     registered = "NULL"
-    if database.has(NVTX, "textId") and database.has(STRINGS, "id", "value"):
+    if database.has_table_with_columns(NVTX, "textId") and database.has_table_with_columns(
+        STRINGS, "id", "value"
+    ):
         registered = f"(SELECT value FROM {STRINGS} WHERE id = textId)"
     return f"CAST(coalesce({database.column_or_null(NVTX, 'text')}, {registered}, '') AS TEXT)"
 
 
 def _read_domain_names(database: Database) -> dict[tuple[int, int], str]:
-    if not database.has(NVTX, "domainId", "globalTid"):
+    if not database.has_table_with_columns(NVTX, "domainId", "globalTid"):
         return {}
     rows = database.connection.execute(
         f"SELECT globalTid & {PROCESS_BITS}, domainId, {_sql_text(database)} FROM {NVTX} WHERE "
@@ -223,7 +225,7 @@ def list_with_blanks(values: npt.NDArray[Any], blank: Flags) -> list[int | None]
 
 
 class GpuTimeByRange:
-    """Sums and extremes of the GPU operations of every range; ``add`` all of them,
+    """Sums and extremes of the GPU operations of every range; ``add_operations`` all of them,
     then ``compute_sums_and_spans``."""
 
     def __init__(self, ranges: RangeTable) -> None:
@@ -238,18 +240,18 @@ class GpuTimeByRange:
         self._numbers = np.append(chosen, NOBODY)
         self._nest: IntervalNest | None = None
         if ranges.on_one_thread.any() or _have_crossing_ranges(
-            spans.take(chosen), self._parent[chosen]
+            spans.select_spans(chosen), self._parent[chosen]
         ):
-            timed = spans.take(chosen)
+            timed = spans.select_spans(chosen)
             self._nest = IntervalNest(timed.thread, timed.start, timed.end)
 
     @property
     def keeps_calls(self) -> bool:
-        """Whether ``add`` needs the spans of the calls: some ranges cross, so no tree says which
-        ones are around a call."""
+        """Whether ``add_operations`` needs the spans of the calls: some ranges cross, so no tree
+        says which ones are around a call."""
         return self._nest is not None
 
-    def add(
+    def add_operations(
         self,
         innermost: npt.NDArray[Any],
         call: Integers,
@@ -261,16 +263,16 @@ class GpuTimeByRange:
         and how long it took; a length below 0 is not known."""
         levels: Iterable[Integers] = [innermost]
         if self._nest is not None and calls is not None:
-            spans = calls.take(call)
+            spans = calls.select_spans(call)
             places = self._nest.locate_starts(spans.thread, spans.start)
             levels = (
                 self._numbers[numbers] for numbers in self._nest.iterate_outwards(places, spans.end)
             )
         for level in levels:
             index = np.where(length < 0, NOBODY, level)
-            self._accumulate(index, length, start, start + length)
+            self._accumulate_sum_and_bounds(index, length, start, start + length)
 
-    def _accumulate(
+    def _accumulate_sum_and_bounds(
         self, index: Integers, total: Integers, first: Integers, last: Integers
     ) -> None:
         np.add.at(self._sum, index, total)
@@ -284,7 +286,7 @@ class GpuTimeByRange:
             for level in range(int(self._depth.max(initial=0)), 0, -1):
                 inner = np.flatnonzero(self._depth == level)
                 columns = (self._sum[inner], self._first[inner], self._last[inner])
-                self._accumulate(self._parent[inner], *columns)
+                self._accumulate_sum_and_bounds(self._parent[inner], *columns)
         unknown = ~self._is_timed | (not is_known)
         span, is_empty = (self._last - self._first)[:-1], self._last[:-1] == -NEVER
         return list_with_blanks(self._sum[:-1], unknown), list_with_blanks(span, unknown | is_empty)

@@ -150,27 +150,27 @@ class StatsSurvey:
     """Cells that nsys clipped to the width of their column."""
 
     @property
-    def tables(self) -> list[ReportSection]:
+    def sections_with_table(self) -> list[ReportSection]:
         """The sections that have a table."""
         return [section for section in self.sections if section.columns]
 
     @property
-    def reports(self) -> list[str]:
+    def report_names(self) -> list[str]:
         """The reports of these tables."""
-        return list(dict.fromkeys(str(section.report) for section in self.tables))
+        return list(dict.fromkeys(str(section.report) for section in self.sections_with_table))
 
     @property
     def table_forms(self) -> set[str]:
-        return {section.form for section in self.tables}
+        return {section.form for section in self.sections_with_table}
 
     @property
-    def program(self) -> str:
+    def nsys_command(self) -> str:
         """The command of nsys that wrote the tables."""
-        reports = {*self.reports, *(note.report for note in self.notes if note.report)}
+        reports = {*self.report_names, *(note.report for note in self.notes if note.report)}
         return "nsys analyze" if reports and reports <= ANALYSES.keys() else "nsys stats"
 
     @property
-    def style(self) -> DecimalStyle:
+    def decimal_style(self) -> DecimalStyle:
         """The decimal style of the file. nsys follows its shell's locale on the console only."""
         return (
             self.evidence.decide_decimal_style()
@@ -199,7 +199,9 @@ def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it holds no table of nsys stats and no line that says
     why there is none, and, naming the lines, when it holds several runs."""
     survey = _survey_file(path)
-    if not survey.tables and not any(note.kind in ("skipped", "empty") for note in survey.notes):
+    if not survey.sections_with_table and not any(
+        note.kind in ("skipped", "empty") for note in survey.notes
+    ):
         errors = (
             f"nsys stats stopped with an error: {note.text}"
             for note in survey.notes
@@ -210,7 +212,7 @@ def parse(path: Path) -> Report:
         raise ReportError(path, TOOL, reason, f"Run '{command}' again, or pass the report itself")
     operations, summaries = _read_operations_and_summaries(survey)
     _refuse_several_runs(path, survey)
-    style = survey.style
+    style = survey.decimal_style
 
     def read_trace_records(
         record: type[Any],
@@ -218,7 +220,7 @@ def parse(path: Path) -> Report:
         fields: Sequence[RecordField],
         *reports: str,
     ) -> ColumnRecords[Any] | tuple[()]:
-        report = next((report for report in reports if report in survey.reports), None)
+        report = next((report for report in reports if report in survey.report_names), None)
         if report is None:
             return ()
 
@@ -229,7 +231,7 @@ def parse(path: Path) -> Report:
 
         return ColumnRecords(record, read_columns)
 
-    if API_TRACE in survey.reports and "cuda_api_sum" not in survey.reports:
+    if API_TRACE in survey.report_names and "cuda_api_sum" not in survey.report_names:
         rows = _iterate_trace_rows(path, API_TRACE, CALL, style)
         operations += merge_operations(
             Operation(row["name"], API_TRACE, 1, row["cpu_ns"], None, None, None, None)
@@ -238,10 +240,12 @@ def parse(path: Path) -> Report:
     return Report(
         tool=TOOL,
         path=path,
-        form=f"{survey.program}, {' and '.join(sorted(survey.table_forms)) or 'no tables'}",
+        form=f"{survey.nsys_command}, {' and '.join(sorted(survey.table_forms)) or 'no tables'}",
         tool_version=survey.version,
         devices=tuple(Device(name, "gpu", index) for index, name in sorted(survey.devices.items())),
-        kernels=read_trace_records(Kernel, make_kernels, KERNEL, GPU_TRACE, KERNEL_TRACE),
+        kernels=read_trace_records(
+            Kernel, make_kernels_of_trace_rows, KERNEL, GPU_TRACE, KERNEL_TRACE
+        ),
         copies=read_trace_records(Copy, make_copies, COPY, GPU_TRACE),
         ranges=read_trace_records(Range, make_ranges, RANGE, RANGE_TRACE, PROJECTED_TRACE),
         operations=operations,
@@ -260,7 +264,7 @@ def _survey_file(path: Path) -> StatsSurvey:
     for event in read_file_events(path, survey.log):
         if isinstance(event, list):
             for index in figures:
-                survey.evidence.add(event[index])
+                survey.evidence.add_cell(event[index])
             survey.clipped += "".join(event).count("…")
             if section.report not in TRACES:
                 section.rows.append(event)
@@ -294,18 +298,18 @@ def _read_operations_and_summaries(survey: StatsSurvey) -> tuple[list[Operation]
     out and counted."""
     operations: list[Operation] = []
     summaries: list[Summary] = []
-    for section in survey.tables:
+    for section in survey.sections_with_table:
         labels = {column.label for column in section.columns}
         if section.report == UNKNOWN and labels >= {"Total Time", "Name"}:
             # tables of calls all have the same columns: their names tell
             of_cuda = any(re.match(r"(?:cuda|cu)[A-Z]", name) for name in section.find_row_names())
             section.report = "cuda_api_sum" if of_cuda else "osrt_sum"
-        report, columns, style = str(section.report), section.columns, survey.style
+        report, columns, style = str(section.report), section.columns, survey.decimal_style
         table = bind_fields_to_columns(EVENT if report in ANALYSES else SUM, columns, style)
         # its rows are calls with their kernels: the sum of kernels where there is no other
-        is_kernel_sum = report == EXECUTION_SUM and KERNEL_SUM not in survey.reports
+        is_kernel_sum = report == EXECUTION_SUM and KERNEL_SUM not in survey.report_names
         for cells in section.rows:
-            row = table.read(cells)
+            row = table.convert_row(cells)
             operation: Operation | None
             if report in ANALYSES:
                 operation = make_analysis_operation(report, row)
@@ -333,7 +337,7 @@ def _iterate_trace_rows(
                 is_it = event.report == report and has_names
                 table = bind_fields_to_columns(fields, event.columns, style) if is_it else None
             elif table and isinstance(event, list):
-                yield table.read(event)
+                yield table.convert_row(event)
 
 
 def _refuse_several_runs(path: Path, survey: StatsSurvey) -> None:
@@ -386,14 +390,14 @@ def _find_gaps(survey: StatsSurvey, summaries: Sequence[Summary]) -> Iterator[Ga
             reason = f"nsys stats failed on this report: {note.text[:300]}"
             yield Gap(f"operation:{note.report}", "unreadable", reason, note.report)
     for quantity, needed, subject, report in _SINGLE:
-        if needed.isdisjoint(survey.reports) and quantity not in missing:
+        if needed.isdisjoint(survey.report_names) and quantity not in missing:
             remedy = f"add 'nsys stats --report {report}', or pass the report itself"
             reason = f"sums do not show {subject}: {remedy}"
-            if survey.program == "nsys analyze":
+            if survey.nsys_command == "nsys analyze":
                 reason = "nsys analyze lists only events that break a rule: pass the report itself"
             yield Gap(quantity, "not_available", reason)
     yield from _find_unread_figures(survey, summaries)
-    for report in survey.reports:
+    for report in survey.report_names:
         reason = f"perfctl does not know the nsys report '{report}'"
         if report == UNKNOWN:
             reason = "a table does not name its nsys report"
@@ -415,7 +419,7 @@ def _find_unread_figures(survey: StatsSurvey, summaries: Sequence[Summary]) -> I
     ambiguous, or clipped."""
     sizes = [
         column.unit.scale != 1
-        for section in survey.tables
+        for section in survey.sections_with_table
         for column in section.columns
         if section.report in TRACES and column.label in ("Bytes", "StcSMem")
     ]
@@ -434,7 +438,7 @@ def _find_unread_figures(survey: StatsSurvey, summaries: Sequence[Summary]) -> I
         remedy = "use '--format csv:mem=B,time=ns'"
         yield Gap("summary", "not_available", f"{reason}: {remedy}")
     unread_texts = len(texts) - clipped - rounded
-    if survey.style is DecimalStyle.UNDECIDED:
+    if survey.decimal_style is DecimalStyle.UNDECIDED:
         reason = f"{unread_texts} values may be whole numbers or fractions"
         if unread_texts:
             yield Gap("summary", "ambiguous", f"{reason}: print them again with LC_ALL=C")
@@ -463,7 +467,7 @@ def _find_diagnostics(survey: StatsSurvey) -> Iterator[Diagnostic]:
     ]
     columns = [
         f"{section.report}.{column.label}"
-        for section in survey.tables
+        for section in survey.sections_with_table
         for column in section.columns
         if column.label and column.label not in LABELS
     ]
@@ -662,7 +666,7 @@ def make_row_summaries(
             )
 
 
-def make_kernels(rows: Iterator[dict[str, Any]]) -> Iterator[Kernel]:
+def make_kernels_of_trace_rows(rows: Iterator[dict[str, Any]]) -> Iterator[Kernel]:
     """Yield the launches in cuda_gpu_trace or cuda_kern_exec_trace, without its copies."""
     launch = 0
     for row in rows:

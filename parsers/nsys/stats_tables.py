@@ -233,11 +233,11 @@ class LineSource:
         self.line, self._count, self._is_back = "", 0, False
 
     @property
-    def number(self) -> int:
+    def line_number(self) -> int:
         """Number of the last line in the file, from 1; lines that were too long count too."""
         return self._count + self.log.cut_rows
 
-    def read(self) -> str:
+    def read_line(self) -> str:
         """Return the next line; "" at the end."""
         if not self._is_back:
             self.line = next(self._lines, "")
@@ -262,12 +262,12 @@ def scan_tables_and_notes(source: LineSource, file_name: str) -> Iterator[Event]
     report: str | None = None  # announced, and its table not seen yet
     begin = 0  # the line that announced it
     unit = before = ""
-    while line := source.read():
+    while line := source.read_line():
         # a row of a console table that was cut at the blanks before it
         source.log.unended += line.isspace() and not line.endswith(("\n", "\r"))
         if report is None:
-            begin = source.number
-        if table := recognize_table(line, before, unit):
+            begin = source.line_number
+        if table := recognize_columns_split_and_form(line, before, unit):
             columns, split, form = table
             is_old = form == "console text" and before.lstrip().startswith("Time(%)")
             spans = find_ruler_columns(line.rstrip()) if is_old else ()
@@ -306,16 +306,16 @@ def scan_tables_and_notes(source: LineSource, file_name: str) -> Iterator[Event]
                     if report and note.report != report:
                         # nsys profile prints nothing for a report without rows
                         yield ReportNote("empty", report, _NO_ROWS)
-                    begin = begin if report == note.report else source.number
+                    begin = begin if report == note.report else source.line_number
                     report, unit = note.report, note.text if note.kind == "title" else ""
                 elif note.kind in ("skipped", "empty", "unknown"):
                     note, report = note._replace(report=report), None
                 elif note.kind == "error":
                     report = None
-                yield note._replace(line=source.number)
+                yield note._replace(line=source.line_number)
 
 
-def recognize_table(
+def recognize_columns_split_and_form(
     line: str, before: str, unit: str
 ) -> tuple[list[StatsColumn], Split, str] | None:
     """Return columns, rows and form of the table that begins with this line. A console table begins
@@ -357,7 +357,7 @@ def read_table_rows(source: LineSource, start: TableStart, split: Split) -> Iter
     may_go_on = has_name and start.report.startswith("nvtx")
     row: list[str] = []
     is_ended = True
-    while (line := source.read()) and not _ends_table(line):
+    while (line := source.read_line()) and not _ends_table(line):
         if find_ruler_columns(line.rstrip()):
             continue
         cells = split(line)
@@ -388,7 +388,7 @@ def read_table_rows(source: LineSource, start: TableStart, split: Split) -> Iter
 
 def _ends_table(line: str) -> bool:
     is_note = line.startswith(_BEGIN_NOTES) and parse_note(line) is not None
-    return is_note or not line.strip() or recognize_table(line, "", "") is not None
+    return is_note or not line.strip() or recognize_columns_split_and_form(line, "", "") is not None
 
 
 def _is_truncated_name(name: str) -> bool:
@@ -429,7 +429,7 @@ def read_json_rows(source: LineSource) -> Iterator[dict[str, str]]:
         if text.startswith("]"):
             return
         may_go_on = text[:1] in ("", "{") and len(text) < _LONGEST_OBJECT
-        line = source.read() if may_go_on else ""
+        line = source.read_line() if may_go_on else ""
         if not line or line.startswith(_BEGIN_NOTES):
             source.log.broken_rows += count > 0
             if line:

@@ -61,7 +61,7 @@ class StringTable(dict[object, str | None]):
         """``null`` stands for a name whose number is NULL, or whose column is not there."""
         super().__init__({None: null})
         self._connection = database.connection
-        self._known = database.has(STRINGS, "id", "value")
+        self._known = database.has_table_with_columns(STRINGS, "id", "value")
 
     def __missing__(self, key: object) -> str:
         row = None

@@ -63,19 +63,21 @@ def format_bench_file(points: list[BenchPoint]) -> str:
         {KEY: VERSION, "machines": [*map(asdict, machines)], "layers": layers}
     )
     rows = (
-        _dump_compact_json(_make_point_row(point, machines, layers[point.model]))
+        _dump_compact_json(_make_json_row_of_point(point, machines, layers[point.model]))
         for point in points
     )
     return head[:-1] + ',\n"points":[\n' + ",\n".join(rows) + "]}\n"
 
 
-def _make_point_row(
-    point: BenchPoint, machines: list[BenchMachine], names: list[str]
+def _make_json_row_of_point(
+    point: BenchPoint, machines: list[BenchMachine], layer_names: list[str]
 ) -> dict[str, Any]:
     row = asdict(point)
     for passed in ("forward", "backward"):
         times = row.pop(f"{passed}_ns")
-        layer_times = [round(times[name] / 1000, 1) if name in times else None for name in names]
+        layer_times = [
+            round(times[name] / 1000, 1) if name in times else None for name in layer_names
+        ]
         row[f"{passed}_us"] = layer_times if times else []
     features = {
         name: int(value) if value == int(value) else value for name, value in point.features.items()

@@ -102,7 +102,7 @@ def _read_sample_rows(path: Path, lines: list[str]) -> tuple[list[str], list[Sam
         try:
             if len(cells) != len(columns):
                 raise ValueError(f"{len(cells)} cells for {len(columns)} columns")
-            samples.append(Sample(**table.read(cells)))
+            samples.append(Sample(**table.convert_row(cells)))
             if samples[-1].at_ns is None:
                 raise ValueError("the sample has no time")
         except ValueError as error:

@@ -183,7 +183,7 @@ def iterate_fields(
             raise ReportError(path, ROCPROFV3, reason, AGAIN)
         if cells == header:
             raise make_repeated_part_error(path, ROCPROFV3, "the header", line)
-        yield line, table.read(cells)
+        yield line, table.convert_row(cells)
 
 
 def _iterate_fields_or_gap(

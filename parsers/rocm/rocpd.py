@@ -202,7 +202,7 @@ def _read_kernels(part: NamedTables, first: int) -> Iterator[Kernel]:
 
 
 def _read_counters(part: NamedTables, first: int) -> Iterator[Counter]:
-    for launch, name, value in part.execute(_COUNTERS):
+    for launch, name, value in part.execute_query(_COUNTERS):
         yield make_counter(first + launch, str(name), value)
 
 
@@ -215,7 +215,7 @@ def _read_copies(part: NamedTables, first: int) -> Iterator[Copy]:
 def _add_tables_of_guid(part: NamedTables, recording: RocmRecording) -> None:
     """Add the GPUs, the calls and ranges, the times and the gaps of one GUID."""
     ordinals = _number_gpus(part)
-    agents = part.execute("SELECT DISTINCT agent_id FROM {rocpd_kernel_dispatch}")
+    agents = part.execute_query("SELECT DISTINCT agent_id FROM {rocpd_kernel_dispatch}")
     recording.used |= {ordinals.get(agent) for (agent,) in agents}
     for agent, _, _, name, product, text in part.read_table(AGENT):
         facts = _parse_json_object(text)
@@ -225,13 +225,13 @@ def _add_tables_of_guid(part: NamedTables, recording: RocmRecording) -> None:
         if agent in ordinals:
             facts = {**(facts or {}), "name": name, "product_name": product}
             recording.add_gpu(ordinals[agent], facts)
-    for category, function, total, count in part.execute(_CALLS):
+    for category, function, total, count in part.execute_query(_CALLS):
         recording.add_calls(str(category), str(function), total, count)
     for row in part.query_fields(_RANGE, _RANGES):
         message = text_or_none((_parse_json_object(row["extdata"]) or {}).get("message"))
         recording.add_range(message or row["function"], row, row["tid"])
     recording.times += [(start, end) for _, start, end in part.read_table("rocpd_info_process")]
-    nameless = part.execute(
+    nameless = part.execute_query(
         "SELECT count(*) FROM {rocpd_kernel_dispatch} k LEFT JOIN {rocpd_info_kernel_symbol} s "
         "ON s.id = k.kernel_id WHERE s.id IS NULL"
     ).fetchone()[0]

@@ -85,7 +85,7 @@ class BenchPoint:
     """Figures of the step calculated from shapes."""
 
     @property
-    def spread(self) -> float:
+    def interquartile_over_median(self) -> float:
         """Interquartile range divided by the median: 0 where all steps took equally long."""
         median, low, high = self.step_ns
         return (high - low) / median if median else 0.0

@@ -206,20 +206,22 @@ class PlanLayer(NamedTuple):
     bias: bool = False
 
     @property
-    def inputs(self) -> int:
+    def input_elements(self) -> int:
         """Elements that it reads, of all its inputs. A concatenation and an addition read what
         they give."""
-        return self.outputs if self.kind == "concat" else prod(self.given) * len(self.of)
+        return self.output_elements if self.kind == "concat" else prod(self.given) * len(self.of)
 
     @property
-    def outputs(self) -> int:
+    def output_elements(self) -> int:
         return prod(self.gives)
 
     @property
-    def macs(self) -> int:
+    def forward_macs_per_sample(self) -> int:
         """Multiply-adds of the forward pass; 0 for what multiplies no matrix."""
         return (
-            self.outputs * self.given[0] * self.kernel**2 if self.kind in ("conv", "linear") else 0
+            self.output_elements * self.given[0] * self.kernel**2
+            if self.kind in ("conv", "linear")
+            else 0
         )
 
     @property
@@ -247,7 +249,7 @@ class Plan:
     layers: tuple[PlanLayer, ...]
 
     @property
-    def given(self) -> Shape:
+    def input_shape(self) -> Shape:
         """The network's input: channels, height, width."""
         return (
             int(self.settings["channels"]),
@@ -265,9 +267,9 @@ class Plan:
         return str(self.settings["optimizer"])
 
     @property
-    def macs(self) -> int:
+    def forward_macs_per_sample(self) -> int:
         """Multiply-adds of one sample's forward pass."""
-        return sum(layer.macs for layer in self.layers)
+        return sum(layer.forward_macs_per_sample for layer in self.layers)
 
     @property
     def parameters(self) -> int:

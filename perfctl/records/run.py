@@ -147,7 +147,7 @@ class Run:
     expectations: tuple[Expectation, ...] = ()
 
     @property
-    def setting(self) -> str:
+    def other_parameters_text(self) -> str:
         """The parameters other than the batch size: "N=256, precision=tf32"."""
         other_parameters = (
             f"{name}={value}" for name, value, _ in self.parameters if name != "batch"
@@ -157,7 +157,7 @@ class Run:
     @property
     def point(self) -> Point:
         """Where it stands in its study."""
-        return self.batch_size or self.setting or None
+        return self.batch_size or self.other_parameters_text or None
 
     @property
     def samples_per_step(self) -> float | None:

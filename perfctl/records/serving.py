@@ -67,7 +67,7 @@ class ServedStep(NamedTuple):
         return self.name.startswith((FROM_SHAPES, PART_FROM_SHAPES))
 
     @property
-    def partial(self) -> bool:
+    def may_be_partial(self) -> bool:
         """The trace may show some of its layers only, so its time is not that of a step."""
         return self.name.startswith(PART_FROM_SHAPES)
 

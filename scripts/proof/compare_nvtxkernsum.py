@@ -58,7 +58,7 @@ def from_sweep(path: Path) -> list[Row]:
         nest, numbers = _nest_ranges(database, ranges)
     calls = SpanArrays(thread & nsys_ranges.PROCESS_BITS, thread, start, end)
     call = LaunchCallIndex(calls.process, correlation).find_call_index(process, launched_by)
-    launches = calls.take(call)
+    launches = calls.select_spans(call)
     groups: defaultdict[tuple[str, str, int, str], list[tuple[int, int, int]]] = defaultdict(list)
     texts = _names(ranges)
     kinds = ranges.kind.tolist()

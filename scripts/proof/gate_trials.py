@@ -33,7 +33,7 @@ from perfctl.orchestrator.compare.gate import (
     WORSE,
     GateOutcome,
     MeasuredQuantities,
-    append_sessions,
+    append_sessions_to_baseline,
     group_rows_into_causes,
     judge_against_baseline,
 )
@@ -414,7 +414,7 @@ def _slower(seed: int, dice: random.Random) -> Trial:
     )
     held = _scaled(base, dice.gauss(1, 0.02))
     for _ in range(7):
-        held = append_sessions(held, _scaled(base, dice.gauss(1, 0.02)), {})
+        held = append_sessions_to_baseline(held, _scaled(base, dice.gauss(1, 0.02)), {})
     return Trial(
         seed,
         "recording: slower",
@@ -538,7 +538,7 @@ def clean(
         drawn = dice.sample(sessions, min(len(sessions), dice.randint(SESSIONS_MIN, 8) + 1))
         held = drawn[0]
         for one in drawn[1:-1]:
-            held = append_sessions(held, one, {})
+            held = append_sessions_to_baseline(held, one, {})
         outcomes.append(judge_against_baseline("session", held, drawn[-1], {}))
     for one in outcomes:
         failed = {row.quantity for row in one.of(*FAILS)}

@@ -230,7 +230,7 @@ def main() -> None:
     layers = [draw_layer(source) for _ in range(LAYERS)]
     sheets = [sheet_of(layer) for layer in layers]
     for layer, sheet in zip(layers, sheets, strict=True):
-        assert sheet.facts is not None and sheet.facts.macs == layer.macs()
+        assert sheet.facts is not None and sheet.facts.forward_macs_of_batch == layer.macs()
     drawn, first, among, called_right = Counter(), Counter(), Counter(), 0
     misses: Counter[tuple[str, str]] = Counter()
     made: dict[tuple[int, int], Counter[tuple[str, ...]]] = defaultdict(Counter)

@@ -150,7 +150,7 @@ def _add(found: Tally, row: Row, prediction: TilePrediction) -> None:
     if not prediction.tilings:
         found.off.append(f"{row.longest[:80]} {row.grid}: {kind} of {row.shape}")
         return
-    multiplies = prediction.tilings[0].multiplies
+    multiplies = prediction.tilings[0].padded_macs
     found.matched[kind] += 1
     found.multiplies[kind] += multiplies
     found.paper[kind] += row.shape.macs
@@ -235,9 +235,9 @@ def write(paths: list[Path], target: Path, limit: int | None) -> int:
                             grid,
                             prediction.family,
                             cut is not None,
-                            cut.multiplies if cut else None,
+                            cut.padded_macs if cut else None,
                             row.shape.macs,
-                            round(cut.multiplies / row.shape.macs, 4) if cut else None,
+                            round(cut.padded_macs / row.shape.macs, 4) if cut else None,
                         )
                     )
                     written += 1

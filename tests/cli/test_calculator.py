@@ -153,7 +153,9 @@ def test_a_table_of_other_versions_is_not_taken(monkeypatch: pytest.MonkeyPatch)
 def test_a_request_that_is_not_one_network_is_refused_with_the_reason(
     tmp_path: Path, query: str, said: str
 ) -> None:
-    status, answer = FamilyAnswers(partial(find_store_evidence, tmp_path / "none.db")).answer(query)
+    status, answer = FamilyAnswers(partial(find_store_evidence, tmp_path / "none.db")).answer_query(
+        query
+    )
     assert status == 400 and said in answer["error"] and set(answer) == {"error"}
 
 
@@ -166,16 +168,18 @@ def test_the_same_network_is_worked_out_once_whatever_it_is_called(
     monkeypatch.setattr(
         page_numbers, "build_planned_model", lambda spec: made.append(spec) or plain(spec)
     )
-    status, first = answers.answer("model=mlp:width=96,depth=3")
+    status, first = answers.answer_query("model=mlp:width=96,depth=3")
     assert status == 200 and (first["name"], first["optimizer"]) == ("mlp:width=96", None)
-    _, second = answers.answer("model=mlp:optimizer%3Dadam,width%3D96")
+    _, second = answers.answer_query("model=mlp:optimizer%3Dadam,width%3D96")
     assert (second["name"], second["optimizer"]) == ("mlp:width=96", "adam")
     assert made == ["mlp:width=96"] and second["grid"] is first["grid"]
     assert [model["name"] for model in first["grid"]["models"]] == ["mlp:width=96"]
 
 
 def test_the_families_are_told_with_their_ranges(tmp_path: Path) -> None:
-    status, said = FamilyAnswers(partial(find_store_evidence, tmp_path / "none.db")).answer("")
+    status, said = FamilyAnswers(partial(find_store_evidence, tmp_path / "none.db")).answer_query(
+        ""
+    )
     assert status == 200 and set(said["families"]) == {"vgg", "resnet", "inception", "mlp"}
     assert said["families"]["resnet"]["kernel"]["odd"] is True
     stops = said["families"]["resnet"]["depth"]["stops"]

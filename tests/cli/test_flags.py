@@ -39,7 +39,7 @@ def with_options(text: str, *words: str) -> str:
 def test_every_field_of_every_command_becomes_what_a_user_types(words: tuple[str, ...]) -> None:
     command = EVERY[words]
     params = {param.name: param for param in command.params}
-    for field in command.context_settings["obj"].fields:
+    for field in command.context_settings["obj"].declared_options:
         if field.option.filled_from:
             continue
         text = with_options(f"`{field.name}`", *words)

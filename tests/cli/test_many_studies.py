@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.commands.report import keep_newest_groups
+from perfctl.orchestrator.commands.report import select_runs_of_newest_groups
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
 from perfctl.orchestrator.stored_runs import load_readable_runs
@@ -50,7 +50,7 @@ def store(tmp_path: Path) -> Path:
 
 def test_the_studies_with_the_newest_runs_are_kept_whole(store: Path) -> None:
     with database.open_store_for_reading(store) as connection:
-        kept, omitted = keep_newest_groups(connection, read.list_run_ids(connection), 2)
+        kept, omitted = select_runs_of_newest_groups(connection, read.list_run_ids(connection), 2)
         names = [(run.workload, run.batch_size) for run in load_readable_runs(connection, kept)]
     assert names == [
         ("model-0", 8),
@@ -65,7 +65,7 @@ def test_the_studies_with_the_newest_runs_are_kept_whole(store: Path) -> None:
 def test_a_run_that_failed_early_stays_with_its_workload(store: Path) -> None:
     with database.open_store_for_writing(store) as connection:
         failed = put(connection, "model-2", 64, status="failed")
-        kept, omitted = keep_newest_groups(connection, read.list_run_ids(connection), 1)
+        kept, omitted = select_runs_of_newest_groups(connection, read.list_run_ids(connection), 1)
         assert {run.workload for run in load_readable_runs(connection, kept)} == {"model-2"}
     assert failed in kept
     assert (omitted or "").startswith("4 older run groups")
@@ -78,7 +78,7 @@ def test_points_of_a_bench_are_never_left_out(store: Path) -> None:
             for width in range(3)
         ]
         put(connection, None, None)
-        kept, omitted = keep_newest_groups(connection, read.list_run_ids(connection), 1)
+        kept, omitted = select_runs_of_newest_groups(connection, read.list_run_ids(connection), 1)
     assert set(points) < set(kept)
     assert (omitted or "").startswith("5 older run groups")
 

@@ -62,7 +62,7 @@ def test_a_line_says_which_file_of_how_many_and_how_far(tmp_path: Path) -> None:
     with path.open("rb", buffering=0) as file:
         file.read(3_000_000)
         place = ", 3 of 4 MB" if Path("/proc/self/fdinfo").is_dir() else ""
-        assert now.line() == f"2 of 2: trace.json: reading{place}, 0 s"
+        assert now.format_line() == f"2 of 2: trace.json: reading{place}, 0 s"
         done = 1.75 if place else 1.0  # of 2 files, in 60 s
         seconds = round(60 * (2 / done - 1))
         left = f"{seconds} s" if seconds < 60 else "1 min 0 s"
@@ -88,8 +88,8 @@ def test_a_file_that_is_not_read_in_order_shows_no_bytes(tmp_path: Path) -> None
     path.write_bytes(b"x" * 1_000_000)
     now = progress.ProgressSteps()
     now("reading", 0, 1, path)
-    assert now.line() == "a.sqlite: reading, 0 s"
-    assert progress.measure_read_position(tmp_path / "missing") == (0, 0)
+    assert now.format_line() == "a.sqlite: reading, 0 s"
+    assert progress.measure_read_and_total_bytes(tmp_path / "missing") == (0, 0)
 
 
 def test_on_a_terminal_a_bar_is_drawn_and_taken_away(

@@ -38,7 +38,9 @@ def test_mcp_gives_the_flops_of_the_estimate(
 
     monkeypatch.setattr(mcp.ToolCaller, "_run_tool_command", run_here)
     with ThreadPoolExecutor(1) as thread:  # the tests with a browser leave a loop running here
-        call = mcp.ToolCaller(store, 60).call("ledger", {"form": "json", "limit": mcp.MAX_ROWS})
+        call = mcp.ToolCaller(store, 60).call_tool(
+            "ledger", {"form": "json", "limit": mcp.MAX_ROWS}
+        )
         answer = thread.submit(asyncio.run, call).result()
     rows = [row for row in answer["answer"]["rows"] if row["layer"] and row["estimated_flops"]]
     for batch in (16, 32):

@@ -252,7 +252,7 @@ def test_the_cost_of_ncu_is_told_from_one_plain_step(
         return estimate_ncu_cost(plan_sweep(Ncu(**options), asked), step)
 
     whole = estimate(metrics="fadd")
-    assert (whole.batch_size, whole.layers, whole.cost.launches, whole.cost.replays) == (
+    assert (whole.batch_size, whole.layers, whole.cost.launches, whole.cost.replay_count) == (
         16,
         (),
         4,

@@ -65,7 +65,7 @@ def plain(default: Any) -> Any:
 @pytest.mark.parametrize("name", API)
 def test_keywords_of_the_api_are_the_options_of_the_command(name: str) -> None:
     group: Any = typer.main.get_command(main.build_application(name))
-    fields = {field.name: field for field in DECLARED[name].fields}
+    fields = {field.name: field for field in DECLARED[name].declared_options}
     options = {
         param.name: plain(
             parse_typed_value(fields[param.name], param.default)
@@ -80,7 +80,7 @@ def test_keywords_of_the_api_are_the_options_of_the_command(name: str) -> None:
     }
     parts_of_the_line = {
         one.name: plain(one.default)
-        for one in DECLARED[name].fields
+        for one in DECLARED[name].declared_options
         if one.option.filled_from and one.option.filled_from != "line"
     }
     assert {
@@ -92,7 +92,7 @@ def test_keywords_of_the_api_are_the_options_of_the_command(name: str) -> None:
 def test_the_api_documents_every_keyword(name: str) -> None:
     said = inspect.getdoc(getattr(perfctl, name)) or ""
     names = {
-        one.name for one in DECLARED[name].fields if one.option.filled_from != "line"
+        one.name for one in DECLARED[name].declared_options if one.option.filled_from != "line"
     } - OF_THE_COMMAND_LINE
     assert all(f"{option}: " in said for option in names)
 

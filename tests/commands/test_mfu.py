@@ -64,7 +64,7 @@ def test_a_traced_llama_has_the_terms_of_its_dimensions(config: Path) -> None:
     assert by_name.exact.terms == by_hand.exact.terms
     for row in by_hand.rows:
         beyond = 6 * model.others if row.convention.counted == PARAMETERS else 0
-        assert by_name.row(row.convention.key).total == (row.total or 0) + beyond, (
+        assert by_name.get_convention_row(row.convention.key).total == (row.total or 0) + beyond, (
             row.convention.key
         )
 
@@ -196,7 +196,7 @@ def test_an_mfu_of_152_percent_is_the_peak_of_an_a100_as_in_torchtitan_4779() ->
     }
     at_1000 = (
         perfctl.mfu(**llama, tokens_per_second=1000, device="MI350X", seq=8192)
-        .row("torchtitan")
+        .get_convention_row("torchtitan")
         .mfu
     )
     assert at_1000 is not None

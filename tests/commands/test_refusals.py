@@ -37,7 +37,7 @@ def plan(folder: Path) -> JobArrayPlan:
         folder / "slurm-mnist_cnn-1", "mnist_cnn", tasks, "perfctl slurm render torch", "host"
     )
     made.folder.mkdir(parents=True)
-    made.write()
+    made.write_record()
     return made
 
 

@@ -40,7 +40,7 @@ def test_a_comparison_is_a_record_that_says_what_could_not_be_judged(
     store: Path, recorded: Path
 ) -> None:
     found = perfctl.compare(store, recorded)
-    assert sorted(pair.batch for pair in found.pairs) == ["16", "32"]
+    assert sorted(pair.batch_label for pair in found.pairs) == ["16", "32"]
     assert (found.regressions, found.not_comparable, found.failed, found.gate) == ((), (), (), 0.05)
     steps = [
         row

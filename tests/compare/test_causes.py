@@ -86,12 +86,12 @@ def kinds(found):
 def test_the_kernels_of_a_layer_say_what_is_behind_its_change(before, after, kind, instead):
     found = why(net("A", {"conv2": before}), net("B", {"conv2": after}, took=100_000.0, seed=2))
     assert kinds(found) == {"conv1 forward": SAME, "conv2 forward": kind, "fc forward": SAME}
-    assert found.by_layer and found.timed and found.per_step
+    assert found.by_layer and found.has_comparable_times and found.per_step
     (cause,) = (cause for cause in found.causes if cause.kind == kind)
     assert (cause.before, cause.after) == instead
     assert cause.change == pytest.approx(100_000 - 80_000, rel=0.02)
-    assert found.whole == pytest.approx(100_000 - 80_000, rel=0.02)
-    assert found.launches == (3, 3)
+    assert found.total_change_ns == pytest.approx(100_000 - 80_000, rel=0.02)
+    assert found.launches_of_both == (3, 3)
 
 
 def test_grids_launches_and_layers_of_one_side_are_told_apart():
@@ -104,7 +104,7 @@ def test_grids_launches_and_layers_of_one_side_are_told_apart():
 
     found = why(a, map_runs(a, with_fc_twice))
     assert kinds(found)["fc forward"] == LAUNCHES
-    assert found.launches == (3, 4)
+    assert found.launches_of_both == (3, 4)
     found = why(
         a, map_kernels(a, lambda one: one._replace(layer="head") if one.layer == "fc" else one)
     )

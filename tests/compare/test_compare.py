@@ -103,7 +103,7 @@ def test_counted_flops_are_exact_and_any_difference_is_news(share):
     assert row.before is not None
     assert row.before.median == 2 * synthetic.macs("fc1", 64)
     assert row.result == (EQUAL if share == 1 else DIFFERS)
-    assert bool(found.news) is (share != 1)
+    assert bool(found.new_gone_or_different_rows) is (share != 1)
     assert the_row(found, "conv2 forward").result == NOT_JUDGED, "ncu's times are not judged"
 
 
@@ -120,4 +120,4 @@ def test_gradients_told_apart_on_one_side_only_are_added_up_on_both():
     assert {(key.layer, key.direction) for key in rows} == {
         (layer, "backward") for layer in ("conv1", "conv2", "fc")
     }
-    assert not found.news
+    assert not found.new_gone_or_different_rows

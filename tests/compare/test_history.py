@@ -130,7 +130,7 @@ def test_times_of_a_busy_cpu_are_no_part_of_a_series_and_judge_nothing(busy_poin
     assert (step.judged, len(step.points)) == (judged, points)
     assert bool(step.changes) is judged
     assert len(flops.points) == 12 and flops.changes, "a count is one on a busy CPU too"
-    assert line.busy == dict.fromkeys((at - 1 for at in busy_points), BUSY)
+    assert line.busy_reason_by_point == dict.fromkeys((at - 1 for at in busy_points), BUSY)
     title = build_history_view(History(("perfctl.db",), 0.05, (line,))).title
     assert title.endswith(" are not judged") is bool(busy_points)
 

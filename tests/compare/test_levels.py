@@ -76,7 +76,7 @@ def test_a_level_has_a_third_of_one_chance_in_twenty(p, verdict):
     (row,) = steps_of(found)
     assert (row.p, row.adjusted) == (pytest.approx(p, rel=1e-4), row.p)
     assert row.result == verdict
-    assert found.judged == 1
+    assert found.judged_time_count == 1
 
 
 def test_rows_of_a_level_are_judged_together_over_all_pairs():
@@ -215,8 +215,11 @@ def test_what_counts_is_sorted_by_level_and_then_by_weight():
         (False, "k"),
     ]
     assert [one.name for _, one in found.improvements] == ["quick"]
-    assert [(one.name, one.weight) for _, one in found.news] == [("gone", 40), ("new", 4)]
-    assert found.judged == 4, "times alone, and neither what is new nor what is gone"
+    assert [(one.name, one.distance_of_medians) for _, one in found.new_gone_or_different_rows] == [
+        ("gone", 40),
+        ("new", 4),
+    ]
+    assert found.judged_time_count == 4, "times alone, and neither what is new nor what is gone"
 
 
 def test_a_pair_is_blocked_by_what_blocks_and_not_by_what_is_said():
@@ -231,4 +234,4 @@ def test_a_pair_is_blocked_by_what_blocks_and_not_by_what_is_said():
 
 @table("a b said", [(64, 64, "64"), (64, 32, "64 / 32"), (None, 32, "32"), (None, None, "")])
 def test_a_batch_size_is_said_once_where_both_have_it(a, b, said):
-    assert pair_of(batch=(a, b)).batch == said
+    assert pair_of(batch=(a, b)).batch_label == said

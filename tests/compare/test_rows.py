@@ -101,9 +101,9 @@ def test_the_change_is_b_over_a_less_one_and_unknown_from_0():
     row = row_of(CONV, [seen(4.0)], [seen(5.0)])
     assert (row.change, row.basis) == (0.25, "the clock")
     assert row.before is not None and row.after is not None
-    assert (row.before.interval, row.after.launches, row.weight) == (None, None, 1.0)
+    assert (row.before.interval, row.after.launches, row.distance_of_medians) == (None, None, 1.0)
     back = row_of(CONV, [seen(5.0)], [seen(4.0)])
-    assert (back.change, back.weight) == (pytest.approx(-0.2), 1.0)
+    assert (back.change, back.distance_of_medians) == (pytest.approx(-0.2), 1.0)
     assert row_of(CONV, [seen(0.0)], [seen(5.0)]).change is None
     assert row_of(CONV, [seen(5.0)], [seen(0.0)]).change == -1.0
 
@@ -126,7 +126,12 @@ HAS, LACKS = seen(3.0), None
 )
 def test_what_one_side_has_alone_is_new_or_gone_and_a_step_is_not_recorded(key, a, b, verdict, why):
     row = row_of(key, a, b)
-    assert (row.result, row.reason, row.weight, row.change) == (verdict, why, 3.0, None)
+    assert (row.result, row.reason, row.distance_of_medians, row.change) == (
+        verdict,
+        why,
+        3.0,
+        None,
+    )
 
 
 @table(

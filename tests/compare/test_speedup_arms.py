@@ -11,10 +11,10 @@ from perfctl.orchestrator.ledger.arm_figures import (
     compute_category_shares,
     compute_copy_overlap_share,
     compute_flop_rate,
-    compute_launch_bound_share,
+    compute_launch_bound_kernel_share,
     compute_overhead_share,
     list_epochs,
-    list_top_operations,
+    list_longest_operations,
 )
 from perfctl.records.report import Copy, Gap, Kernel, MemoryFigure, Operation, Step, Summary
 from tests.make import synthetic
@@ -41,7 +41,7 @@ def facts(label="cpu", **changes):
 
 
 def top_of(*operations, **changes):
-    return list_top_operations(make_run(operations=list(operations), **changes))
+    return list_longest_operations(make_run(operations=list(operations), **changes))
 
 
 def test_the_newest_run_speaks_for_its_arm():
@@ -234,7 +234,10 @@ def test_without_shapes_there_is_no_rate_but_the_reason():
     ],
 )
 def test_launch_bound_is_the_share_of_kernels_that_waited_longer_than_they_ran(spans, share):
-    assert compute_launch_bound_share(make_run(kernels=[kernel(*span) for span in spans])) == share
+    assert (
+        compute_launch_bound_kernel_share(make_run(kernels=[kernel(*span) for span in spans]))
+        == share
+    )
 
 
 def test_every_device_waits_for_itself_and_kernels_without_times_are_left_out():
@@ -246,7 +249,7 @@ def test_every_device_waits_for_itself_and_kernels_without_times_are_left_out():
         kernel(None, 5),
         kernel(5, None),
     ]
-    assert compute_launch_bound_share(make_run(kernels=kernels)) == 0.5
+    assert compute_launch_bound_kernel_share(make_run(kernels=kernels)) == 0.5
     mean = compute_arm_figures("cuda", (make_run(kernels=kernels[:4], device=synthetic.V100),)).idle
     assert mean == pytest.approx(1 - (15 / 100 + 20 / 100) / 2)
 

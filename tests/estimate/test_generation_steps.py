@@ -54,17 +54,17 @@ def test_prefill_and_decode_are_what_they_are_by_hand() -> None:
     found = estimated("plain")
     layer = PROJECTIONS + DENSE
     prefill = LAYERS * (BATCH * PROMPT * layer + attention(PROMPT, PROMPT)) + BATCH * WIDTH * WORDS
-    assert found.phase("prefill").totals.macs == prefill, "logits of the last token only"
+    assert found.get_phase("prefill").totals.macs == prefill, "logits of the last token only"
 
     def step(context: int) -> int:
         return BATCH * (LAYERS * layer + WIDTH * WORDS) + LAYERS * attention(1, context)
 
-    assert found.phase("decode, first step").totals.macs == step(PROMPT + 1)
-    assert found.phase("decode, last step").totals.macs == step(PROMPT + STEPS)
-    decode = found.phase("decode")
+    assert found.get_phase("decode, first step").totals.macs == step(PROMPT + 1)
+    assert found.get_phase("decode, last step").totals.macs == step(PROMPT + STEPS)
+    decode = found.get_phase("decode")
     assert decode.totals.macs == sum(step(PROMPT + at) for at in range(1, STEPS + 1))
     assert decode.traced_steps == 3, "two ends of a line, and one step to check it"
-    assert found.phase("total").totals.macs == prefill + decode.totals.macs
+    assert found.get_phase("total").totals.macs == prefill + decode.totals.macs
     assert decode.totals.flops == 2 * decode.totals.macs
 
 
@@ -72,7 +72,7 @@ def test_bytes_are_weights_once_a_step_and_the_cache_before_it() -> None:
     found = estimated("plain")
     token = LAYERS * 2 * PAIRS * SIZE * 4
     blocks = LAYERS * (PROJECTIONS + DENSE) + WIDTH * WORDS
-    prefill, decode = found.phase("prefill"), found.phase("decode")
+    prefill, decode = found.get_phase("prefill"), found.get_phase("decode")
     assert prefill.sum_measure("weight_bytes") == 4 * (blocks + BATCH * PROMPT * WIDTH), (
         "of the embedding the rows of the tokens"
     )
@@ -87,14 +87,14 @@ def test_bytes_are_weights_once_a_step_and_the_cache_before_it() -> None:
         token,
         BATCH * token * (PROMPT + STEPS),
     )
-    first = found.phase("decode, first step")
+    first = found.get_phase("decode, first step")
     moved = 4 * (blocks + BATCH * WIDTH) + BATCH * token * (PROMPT + 1)
     assert first.flops_per_byte == first.totals.flops / moved
 
 
 def test_of_a_table_no_more_is_read_than_it_has() -> None:
     found = estimated("plain", prompt=WORDS + 5, generate=0)
-    words = next(row for row in found.phase("prefill").layers if row.layer == "words")
+    words = next(row for row in found.get_phase("prefill").layers if row.layer == "words")
     assert words.weight_bytes == 4 * WORDS * WIDTH
 
 
@@ -107,9 +107,9 @@ def test_every_real_step_counts_what_torch_counts(name: str) -> None:
             with FlopCounterMode(display=False) as counter:
                 _, cache = model(torch.zeros(BATCH, tokens, dtype=torch.int64), cache, 1)
             counts.append(counter.get_total_flops())
-    assert found.phase("prefill").totals.flops == counts[0]
-    assert found.phase("decode, first step").totals.flops == counts[1]
-    assert found.phase("decode").totals.flops == sum(counts[1:])
+    assert found.get_phase("prefill").totals.flops == counts[0]
+    assert found.get_phase("decode, first step").totals.flops == counts[1]
+    assert found.get_phase("decode").totals.flops == sum(counts[1:])
     assert found.cache is not None
     held = getattr(cache, "layers", cache)
     assert found.cache.bytes_at_end == sum(one.numel() * 4 for pair in held or () for one in pair)
@@ -124,8 +124,8 @@ def test_a_window_limits_the_cache_and_the_work() -> None:
     )
     seen = sum(2 * min(context, 8) + context for context in range(4, 44))
     layer = BATCH * 40 * (LAYERS * (PROJECTIONS + DENSE) + WIDTH * WORDS)
-    assert found.phase("decode").totals.macs == layer + attention(1, 1) * seen
-    assert found.phase("decode").traced_steps < 12
+    assert found.get_phase("decode").totals.macs == layer + attention(1, 1) * seen
+    assert found.get_phase("decode").traced_steps < 12
 
 
 def test_without_a_cache_each_step_runs_all_tokens_again() -> None:
@@ -135,7 +135,7 @@ def test_without_a_cache_each_step_runs_all_tokens_again() -> None:
         LAYERS * (BATCH * context * layer + attention(context, context)) + BATCH * WIDTH * WORDS
         for context in range(PROMPT + 1, PROMPT + 21)
     )
-    decode = found.phase("decode")
+    decode = found.get_phase("decode")
     assert (decode.totals.macs, decode.traced_steps) == (whole, 4)
     assert found.cache is None
     assert decode.sum_measure("cache_read_bytes") == 0
@@ -148,20 +148,20 @@ def test_the_type_of_the_cache_changes_its_bytes_alone(kind: str, size: int) -> 
     assert found.cache.bytes_per_token == LAYERS * 2 * PAIRS * SIZE * size
     for name in ("cache_read_bytes", "cache_written_bytes"):
         assert (
-            found.phase("decode").sum_measure(name) * 4
-            == own.phase("decode").sum_measure(name) * size
+            found.get_phase("decode").sum_measure(name) * 4
+            == own.get_phase("decode").sum_measure(name) * size
         )
-    assert found.phase("decode").totals == own.phase("decode").totals
-    assert found.phase("decode").sum_measure("weight_bytes") == own.phase("decode").sum_measure(
-        "weight_bytes"
-    )
+    assert found.get_phase("decode").totals == own.get_phase("decode").totals
+    assert found.get_phase("decode").sum_measure("weight_bytes") == own.get_phase(
+        "decode"
+    ).sum_measure("weight_bytes")
 
 
 def test_experts_work_on_tokens_times_top_k_and_are_read_where_they_have_a_token() -> None:
     found = estimated("mixture")
     expert = WIDTH * WIDTH
-    rows = {row.layer: row for row in found.phase("prefill").layers}
-    steps = {row.layer: row for row in found.phase("decode, first step").layers}
+    rows = {row.layer: row for row in found.get_phase("prefill").layers}
+    steps = {row.layer: row for row in found.get_phase("decode, first step").layers}
     assert rows["blocks.0.mlp.experts"].macs == BATCH * PROMPT * TOP * expert
     assert rows["blocks.0.mlp.experts"].weight_bytes == 4 * EXPERTS * expert
     assert steps["blocks.0.mlp.experts"].macs == BATCH * TOP * expert
@@ -193,8 +193,11 @@ def test_parts_of_a_model_add_up_to_it() -> None:
     found = estimated("plain")
     parts = [extract_layer_generation(found, path) for path in ("words", "blocks", "head")]
     for name in ("prefill", "decode"):
-        assert sum(part.phase(name).totals.macs for part in parts) == found.phase(name).totals.macs
-        assert sum(part.phase(name).sum_measure("bytes") for part in parts) == found.phase(
+        assert (
+            sum(part.get_phase(name).totals.macs for part in parts)
+            == found.get_phase(name).totals.macs
+        )
+        assert sum(part.get_phase(name).sum_measure("bytes") for part in parts) == found.get_phase(
             name
         ).sum_measure("bytes")
     assert sum(part.parameters for part in parts) == found.parameters

@@ -104,13 +104,18 @@ class Processes:
 
         def once(stage: str) -> ProcessOutcome:
             logs = {
-                name: request.paths.part / f"{stage}-{name}.log" for name in ("stdout", "stderr")
+                name: request.paths.partial_folder / f"{stage}-{name}.log"
+                for name in ("stdout", "stderr")
             }
             return run.run_command(
-                marked, cwd=request.paths.part, scratch=request.paths.scratch, **logs, **options
+                marked,
+                cwd=request.paths.partial_folder,
+                scratch=request.paths.scratch,
+                **logs,
+                **options,
             )
 
-        return sweep.start_with_one_retry(marked, request, once)
+        return sweep.start_and_retry_failed_startup(marked, request, once)
 
     def wait_for(
         self, count: int, limit_s: float = 120.0, driver: subprocess.Popen[str] | None = None

@@ -28,22 +28,22 @@ class Small:
     retry_on: bytes | None = None
     name: str = "small"
 
-    def missing(self) -> tuple[RequiredTool, ...]:
+    def list_missing_tools(self) -> tuple[RequiredTool, ...]:
         return ()
 
-    def commands(self, request: SweepRequest) -> tuple[Command, ...]:
+    def build_commands(self, request: SweepRequest) -> tuple[Command, ...]:
         argv = (
             sys.executable,
             "-S",
             "-c",
             self.program,
-            str(self.artifact(request.paths)),
+            str(self.get_report_path(request.paths)),
             str(request.setting.batch),
         )
         return (Command(argv, "profile", retry_on=self.retry_on),)
 
-    def artifact(self, paths: RunPaths) -> Path:
-        return paths.report(".txt")
+    def get_report_path(self, paths: RunPaths) -> Path:
+        return paths.get_report_path(".txt")
 
     def judge(self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]) -> RunStatus:
         code = outcomes[-1].exit_code

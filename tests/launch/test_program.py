@@ -78,7 +78,7 @@ def test_the_runner_gets_perfctls_options_before_the_script_and_the_script_its_o
     asked = replace(
         request(program, here.parent), workload_arguments=("--steps", "2"), sweep_name=here.name
     )
-    (profile,) = TorchProfiler().commands(asked)
+    (profile,) = TorchProfiler().build_commands(asked)
     assert profile.argv == (
         sys.executable,
         "-u",
@@ -185,7 +185,7 @@ def test_variables_of_parameters_reach_the_program_and_distinguish_its_runs(here
     asked = replace(
         request(program, here), profiler=Nsys(), batches=(16,), sweep=("N=256",), python="no"
     )
-    environment = asked.commands()[0].environment
+    environment = asked.build_run_commands()[0].environment
     assert {name: environment[name] for name in ("SIZE", "BATCH")} == {"SIZE": "256", "BATCH": "16"}
     assert asked.variant == "SIZE=256"
 
@@ -440,7 +440,7 @@ def test_a_program_stops_after_its_steps_under_nsys_and_ncu_unless_it_has_ranks(
 ):
     program = UserProgram(sys.executable, (), words, "train.py", None)
     asked = replace(request(program, here), profiler=profiler, to_end=to_end, device="cuda")
-    argv = profiler.commands(asked)[0].argv
+    argv = profiler.build_commands(asked)[0].argv
     assert ("--stop" in argv[: argv.index("--")]) == stops
     assert asked.name == replace(asked, to_end=not to_end).name
 
@@ -468,7 +468,7 @@ def test_a_program_that_is_ended_after_all_its_steps_did_not_fail(
     asked = replace(make_request(), workload="train.py", program=read("train.py", "{batch}"))
     for rank, record in enumerate(records):
         name = "workload.json" if rank == 0 else f"workload.rank{rank}.json"
-        (asked.paths.part / name).write_text(record)
+        (asked.paths.partial_folder / name).write_text(record)
     assert (outcome.explain_program_failure(asked, make_outcome(**ended)) is None) == is_complete
     if is_complete:
         workload = replace(asked, program=None)  # epochs may follow its steps

@@ -49,7 +49,7 @@ def analyses(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Analysis]:
 def test_a_factor_of_the_page_is_the_ledgers(
     analyses: dict[str, Analysis], layer: str, direction: str, batch: int, rule: str, factor: str
 ) -> None:
-    causes = analyses["ncu"].judgement.at(batch, layer, direction).causes
+    causes = analyses["ncu"].judgement.get_row_causes(batch, layer, direction).causes
     (found,) = (cause.factor for cause in causes if cause.rule == rule)
     assert found == pytest.approx(float(factor), abs=0.5 * 10 ** -len(factor.partition(".")[2]))
     assert factor in CAUSES

@@ -48,7 +48,7 @@ def analysed(folder, *events):
         json.dumps({"schemaVersion": 1, "deviceProperties": [A100], "traceEvents": events})
     )
     assert not ingest_paths([path], folder / "store.db").failed
-    ((found,),) = RequestedLedgers(LedgerOptions(store=folder / "store.db")).each(list)
+    ((found,),) = RequestedLedgers(LedgerOptions(store=folder / "store.db")).map_run_groups(list)
     return found
 
 

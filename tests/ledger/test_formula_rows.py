@@ -126,7 +126,7 @@ def test_bytes_of_a_formula_place_it_under_the_roofline_where_none_were_counted(
     n = SIZES[0]
     analysis = analysed(run_of(n, formula(2 * n**3, size=3 * 4 * n**2)))
     (row,) = formula_rows(analysis)
-    point = analysis.roofline.of(row.batch, row.layer, row.direction)
+    point = analysis.roofline.get_row_point(row.batch, row.layer, row.direction)
     assert point is not None and point.traffic.dram.state == "estimated"
     assert point.intensity == pytest.approx(2 * n**3 / (3 * 4 * n**2))
 
@@ -155,7 +155,7 @@ def test_a_wrong_formula_is_explained_by_the_mistake_that_fits_at_every_size(rat
     analysis = analysed(*runs)
     for row, ratio in zip(formula_rows(analysis), ratios, strict=True):
         assert row.ratio == pytest.approx(float(ratio))
-        judged = analysis.judgement.at(row.batch, row.layer, row.direction).causes
+        judged = analysis.judgement.get_row_causes(row.batch, row.layer, row.direction).causes
         found = [cause.facts for cause in judged if cause.rule == "wrong formula"]
         said = [(facts["mistakes"], facts["over"]) for facts in found]
         assert said == ([(mistakes, "every N (256, 512)")] if mistakes else [])
@@ -184,7 +184,9 @@ def test_the_estimate_of_the_capture_is_partial_if_a_kernel_matches_no_formula()
     both = [Kernel(0, GEMM), Kernel(1, "other")]
     estimates = []
     for kernels in (both[:1], both):
-        (step,) = analysed(run_of(n, formula(2 * n**3), kernels=kernels)).roofline.at("run")
+        (step,) = analysed(
+            run_of(n, formula(2 * n**3), kernels=kernels)
+        ).roofline.select_points_of_level("run")
         estimates.append((step.traffic.estimated, step.traffic.paper_why))
     assert estimates == [(2 * n**3, None), (None, "not included: kernels that match no formula")]
 

@@ -34,7 +34,7 @@ def test_whatever_makes_other_work_makes_another_study():
         (64, "torch", 1),
         (64, "torch", 3),
     ]
-    assert [item.run.id for item in found[0].recorded(64)] == [1, 3]
+    assert [item.run.id for item in found[0].list_runs_at(64)] == [1, 3]
     assert not any(study.is_foreign for study in found)
 
 
@@ -65,14 +65,14 @@ def test_a_sweep_without_batch_sizes_is_read_side_by_side_by_its_parameters():
     two = [run_at(3, "256", "a"), run_at(4, "256", "b")]
     of_batches = [run_at(6, "256", batch=8), run_at(7, "512", batch=8)]
     found = group_into_studies([*one, *two, run_at(5, "256", sweep=2), *of_batches])
-    assert [(study.points, study.axis, study.is_foreign) for study in found] == [
+    assert [(study.points, study.axis_name, study.is_foreign) for study in found] == [
         (("N=256", "N=1024"), "N", False),
         (("N=256, how=a", "N=256, how=b"), "N, how", False),
         (("N=256",), "N", False),
         ((8,), "batch", False),
         ((8,), "batch", False),
     ]
-    assert [item.run.id for item in found[0].recorded("N=256")] == [2]
+    assert [item.run.id for item in found[0].list_runs_at("N=256")] == [2]
     assert [batch.batch for batch in found[0].prepared_batches] == ["N=256", "N=1024"]
 
 

@@ -53,7 +53,7 @@ def padding(study, layer, direction, batch):
     found, row = row_of(study, layer, direction)
     (cause,) = (
         cause
-        for cause in found.judgement.at(batch, layer, direction).causes
+        for cause in found.judgement.get_row_causes(batch, layer, direction).causes
         if cause.rule == "tile padding"
     )
     assert row.ratio is not None and cause.factor is not None
@@ -118,7 +118,7 @@ def test_gradients_of_transforms_and_engines_side_by_side_are_explained(prepared
     """In fp32 cuDNN takes an engine, Winograd and FFT for the two gradients, another pair at almost
     every batch size."""
     found, row = row_of(prepared[f"ncu/b{batch}"], "conv2", "backward")
-    judged = found.judgement.at(batch, "conv2", "backward")
+    judged = found.judgement.get_row_causes(batch, "conv2", "backward")
     assert row.ratio is not None and row.ratio < 0.8
     assert rule in {cause.rule for cause in judged.causes}
     assert judged.unexplained is not None and judged.unexplained < 0.01

@@ -8,7 +8,7 @@ from itertools import chain
 
 import pytest
 
-from perfctl.orchestrator.ledger.ledger import ledger
+from perfctl.orchestrator.ledger.ledger import build_ledger
 from perfctl.orchestrator.ledger.prepared import (
     PreparedBatch,
     PreparedRun,
@@ -28,7 +28,7 @@ def row(entries, layer, direction, batch):
 
 
 def ledger_of(*runs):
-    return ledger(study_of(*runs))
+    return build_ledger(study_of(*runs))
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ QUESTIONS = {
             "assign_kernels_to_layers",
             "count_kernel_steps",
             "build_kernel_layer_times",
-            "measure_step_time",
+            "measure_step_time_and_clock",
         ),
         timing,
     ),
@@ -89,9 +89,13 @@ def test_a_run_with_joined_gradients_keeps_what_they_do_not_touch():
     counting = PreparedRun(with_report(ncu, kernels=split), "fp32")
     seen = PreparedRun(make_run(2, kernels=[kernel("backward", "conv2")]))
     changed, _ = join_gradients_to_backward([counting, seen])
-    assert changed is not counting and changed.precision == "fp32" and changed.keys != counting.keys
     assert (
-        changed.flops is counting.flops
+        changed is not counting
+        and changed.precision == "fp32"
+        and changed.layer_pass_of_kernels != counting.layer_pass_of_kernels
+    )
+    assert (
+        changed.flops_by_launch is counting.flops_by_launch
         and changed.values is counting.values
         and changed.usage is counting.usage
     )
@@ -122,9 +126,9 @@ def test_of_runs_alike_a_whole_one_comes_first_and_then_the_newest():
 
 def test_a_batch_size_that_the_study_lacks_is_an_error():
     study = study_of(cpu_run(1, 64))
-    assert study.at(64).batch == 64
+    assert study.get_batch(64).batch == 64
     with pytest.raises(KeyError):
-        study.at(65)
+        study.get_batch(65)
 
 
 def test_a_whole_page_asks_every_question_of_a_run_once(monkeypatch):

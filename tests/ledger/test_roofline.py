@@ -208,9 +208,13 @@ def test_the_last_measurement_of_the_same_device_goes_first_and_threads_are_name
     assert find_peaks(Device("EPYC", "cpu"), [first, second]) is second
     assert first.source == "measured on 2026-11-20: large GEMMs and a triad"
     assert second.source == "measured on 2026-11-20: large GEMMs and a triad, 3 threads"
-    assert (second.ridge("fp32"), second.ridge("fp64"), second.kind) == (0.25, None, "measured")
+    assert (
+        second.compute_ridge_point("fp32"),
+        second.compute_ridge_point("fp64"),
+        second.kind,
+    ) == (0.25, None, "measured")
     other = find_peaks(Device("Xeon", "cpu"), [first])
-    assert not other.known and other.reason == "peaks were measured on EPYC, not on Xeon"
+    assert not other.has_flop_peaks and other.reason == "peaks were measured on EPYC, not on Xeon"
 
 
 def unknown_gpu(**facts):
@@ -228,7 +232,7 @@ def test_an_unknown_gpu_gets_what_its_own_record_proves_and_no_tensor_peak():
         path: pytest.approx(10 * each * 1_410_600_000)
         for path, each in (("fp32", 256), ("fp64", 4), ("fp16", 256))
     }
-    assert (found.bandwidth, found.ridge("fp32")) == (None, None)
+    assert (found.bandwidth, found.compute_ridge_point("fp32")) == (None, None)
 
 
 @table(
@@ -248,7 +252,7 @@ def test_an_unknown_gpu_gets_what_its_own_record_proves_and_no_tensor_peak():
 )
 def test_where_nothing_proves_a_peak_there_is_none_but_the_reason(device, reason):
     found = find_peaks(device)
-    assert not found.known
+    assert not found.has_flop_peaks
     assert (found.reason or "").startswith(reason)
 
 

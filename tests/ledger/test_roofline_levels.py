@@ -33,7 +33,7 @@ def test_each_level_has_its_intensity_and_share_of_the_lower_of_slope_and_roof()
     l2, dram = levels.values()
     assert (l2.intensity, dram.intensity, l2.bound) == (2e9 / 2e9, 2e9 / 5e8, "L2")
     assert l2.reached == pytest.approx(2e12 / (1 * 4e12))
-    assert (dram.reached, dram.busy) == pytest.approx((2e12 / (4 * 1e12), 5e11 / 1e12))
+    assert (dram.reached, dram.bandwidth_share) == pytest.approx((2e12 / (4 * 1e12), 5e11 / 1e12))
     own = levels_of(caches={"L2": counted(2e9, rule="t")})["L2"]
     assert own.bandwidth == 5e12, (
         "the peak of the counter that the bytes come from goes before the table's"
@@ -118,7 +118,7 @@ def test_roofs_of_caches_are_bytes_in_a_cycle_times_the_clock_of_the_product():
         peaks.caches["L1"].bandwidth == 128 * 108 * 1410e6
         and peaks.caches["L2"].bandwidth == 5120 * 1410e6
     )
-    assert add_cache_peaks(peaks, device, {"c": 7680}).cache("L2", "c") == CachePeak(
+    assert add_cache_peaks(peaks, device, {"c": 7680}).find_cache_peak("L2", "c") == CachePeak(
         7680 * 1410e6, "7,680 B per cycle from the report x 1410 MHz"
     )
     cpu = Device("EPYC", "cpu")
@@ -153,12 +153,16 @@ def with_counters(*metrics):
 
 def test_one_sentence_says_which_levels_are_missing_and_which_option_collects_them():
     dram = ("dram__bytes_read.sum", "dram__bytes_write.sum")
-    assert with_counters(*dram).lacking == (
+    assert with_counters(*dram).missing_levels_sentence == (
         "L1 and L2 bytes were not collected; use --set roofline of ncu or perfctl ncu."
     )
     whole = with_counters(*dram, "lts__t_bytes.sum", "l1tex__t_bytes.sum")
-    assert whole.lacking is None and whole.levels == ("L1", "L2", "DRAM")
+    assert whole.missing_levels_sentence is None and whole.counted_memory_levels == (
+        "L1",
+        "L2",
+        "DRAM",
+    )
     study = study_of(cpu_run(1, 16))
-    assert analyse_study(study).roofline.lacking is None, (
+    assert analyse_study(study).roofline.missing_levels_sentence is None, (
         "nothing was counted on a CPU, and ncu counts nothing there"
     )

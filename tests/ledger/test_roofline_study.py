@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perfctl.orchestrator.ledger.ledger import ledger
+from perfctl.orchestrator.ledger.ledger import build_ledger
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.roofline import build_roofline
 from perfctl.records.report import Counter, Device, Kernel, Step
@@ -17,7 +17,7 @@ READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
 
 def of(*runs):
     study = study_of(*runs)
-    return build_roofline(study, ledger(study))
+    return build_roofline(study, build_ledger(study))
 
 
 def kernel(
@@ -100,7 +100,7 @@ def test_a_whole_step_has_the_hosts_time_the_sum_of_paper_and_its_kernels_share(
     )
 
     def whole_of(*runs):
-        (whole,) = of(*runs).at("run")
+        (whole,) = of(*runs).select_points_of_level("run")
         return whole.traffic
 
     whole = whole_of(timed(), counted)
@@ -124,7 +124,7 @@ def test_a_whole_step_has_the_hosts_time_the_sum_of_paper_and_its_kernels_share(
 
 
 def test_on_a_cpu_there_is_nothing_to_count():
-    (whole,) = of(cpu_run(1, 64)).at("run")
+    (whole,) = of(cpu_run(1, 64)).select_points_of_level("run")
     assert (whole.traffic.executed.state, whole.traffic.dram.reason) == (
         "not_available",
         "perfctl measures DRAM bytes on NVIDIA GPUs only, with ncu",
@@ -138,7 +138,7 @@ def test_a_row_has_its_time_its_launches_on_either_side_and_its_bytes():
         {0: (10, 100), 1: (20, 50)},
     )
     roofs = of(timed(), counted)
-    point, other = (roofs.of(64, layer, "forward") for layer in ("conv1", "fc1"))
+    point, other = (roofs.get_row_point(64, layer, "forward") for layer in ("conv1", "fc1"))
     assert point is not None and other is not None
     work = point.traffic
     assert (work.name, work.basis, work.precision) == ("conv1 forward", "kernels, nsys", "fp32")
@@ -147,8 +147,8 @@ def test_a_row_has_its_time_its_launches_on_either_side_and_its_bytes():
     assert work.estimated == 2 * synthetic.macs("conv1", 64)
     work = other.traffic
     assert (work.time_ns, work.launches, work.counted_launches, work.dram.value) == (None,) * 4
-    assert roofs.of(64, "conv1", "grad_input") is None, "no estimate, counted or timed"
-    assert roofs.of(32, "conv1", "forward") is None
+    assert roofs.get_row_point(64, "conv1", "grad_input") is None, "no estimate, counted or timed"
+    assert roofs.get_row_point(32, "conv1", "forward") is None
 
 
 def test_a_kernel_has_the_time_of_the_same_launches_elsewhere_else_that_under_ncu():
@@ -163,7 +163,10 @@ def test_a_kernel_has_the_time_of_the_same_launches_elsewhere_else_that_under_nc
     )
 
     def kernels_of(*runs):
-        return {point.traffic.name: point.traffic for point in of(*runs).at("kernel")}
+        return {
+            point.traffic.name: point.traffic
+            for point in of(*runs).select_points_of_level("kernel")
+        }
 
     found = kernels_of(timed(), counted)
     assert list(found) == ["a", "new", "bare"]

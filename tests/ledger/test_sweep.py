@@ -4,7 +4,7 @@ what failed."""
 from dataclasses import replace
 
 from perfctl.orchestrator.ledger.analysis import analyse_study
-from perfctl.orchestrator.ledger.ledger import ledger
+from perfctl.orchestrator.ledger.ledger import build_ledger
 from perfctl.orchestrator.ledger.prepared import group_into_studies
 from perfctl.orchestrator.ledger.sweep import (
     describe_unused_batch_sizes,
@@ -67,11 +67,11 @@ def test_repeats_are_medians_with_the_newest_last_and_the_step_is_their_median()
     assert point.step is not None
     assert (point.step.median, point.step.low, point.step.high) == (45, 10, 102)
     assert (point.step.count, point.per_sample) == (3 + 1 + 1 + 3, 45 / 64)
-    assert point.interval is not None
-    low, high = point.interval
+    assert point.step_interval_ns is not None
+    low, high = point.step_interval_ns
     assert low < 20 * 50 * 40 * 101 < high**4
     (alone,) = of(make_run(steps=timed(100)))
-    assert (alone.repeats, alone.interval) == ((), None)
+    assert (alone.repeats, alone.step_interval_ns) == ((), None)
 
 
 def test_memory_is_in_words_and_what_is_left_after_a_step_is_told_where_no_peak_is():
@@ -111,11 +111,13 @@ def test_the_ledger_has_one_clock_for_all_batch_sizes_where_it_can():
     torch = [cpu_run(number, batch) for number, batch in enumerate((16, 64), 1)]
     nsys = replace(cpu_run(9, 16), profiler="nsys")
     study = study_of(nsys, *torch)
-    assert {row.basis for row in ledger(study).rows if row.time} == {
+    assert {row.basis for row in build_ledger(study).rows if row.time} == {
         "host ranges, torch on the CPU"
     }
     (alone,) = group_into_studies([nsys, torch[0]])
-    assert {row.basis for row in ledger(alone).rows if row.time} == {"host ranges, nsys on the CPU"}
+    assert {row.basis for row in build_ledger(alone).rows if row.time} == {
+        "host ranges, nsys on the CPU"
+    }
 
 
 def test_batch_sizes_that_a_script_did_not_use_come_first_and_have_no_times_per_sample():

@@ -4,7 +4,7 @@ bytes per sample."""
 import pytest
 
 from perfctl.orchestrator.counts.kernels.names import recognise_kernel
-from perfctl.orchestrator.ledger.ledger import ledger
+from perfctl.orchestrator.ledger.ledger import build_ledger
 from perfctl.orchestrator.ledger.sweep import describe_algorithm, list_layer_kernels
 from perfctl.records.report import SAMPLES_PER_STEP, Counter, Kernel, Summary
 from tests.make import synthetic
@@ -53,7 +53,7 @@ def run(batch, names, macs, moved):
 
 def conv2(runs):
     study = study_of(*runs)
-    (found,) = list_layer_kernels(study, ledger(study))
+    (found,) = list_layer_kernels(study, build_ledger(study))
     assert (found.layer, found.direction, found.name) == ("conv2", "forward", "conv2 forward")
     return found
 
@@ -116,7 +116,7 @@ def test_a_sample_is_not_taken_for_the_batch_size_if_the_samples_are_unknown():
 def test_kernels_without_counters_are_shown_and_not_counted():
     timed = [gpu_pair(number, batch)[0] for number, batch in enumerate((16, 32), 1)]
     study = study_of(*timed)
-    rows = list_layer_kernels(study, ledger(study))
+    rows = list_layer_kernels(study, build_ledger(study))
     assert ("conv2", "forward") in {(row.layer, row.direction) for row in rows}
     assert all(item.flops_per_sample.state == "not_collected" for row in rows for item in row.sets)
 

@@ -120,7 +120,7 @@ def test_work_in_the_optimizers_phase_is_the_optimizers():
     phase = Range(7, "perfctl:phase:optimizer", None, 0, 10, 1, 0, None, phase="optimizer")
     kernel = Kernel(0, "k", step=0, duration_ns=3, range_number=7)
     run = make_run(profiler="nsys", device=synthetic.V100, ranges=[phase], kernels=[kernel])
-    assert PreparedRun(run).keys == [timing.OPTIMIZER]
+    assert PreparedRun(run).layer_pass_of_kernels == [timing.OPTIMIZER]
 
 
 @table(
@@ -168,7 +168,7 @@ def test_the_time_of_a_step_is_the_host_s_or_that_of_its_range():
     ranges = [step_range(0, 0, 8), step_range(1, 9, None)]
 
     def step_time(**changes):
-        return timing.measure_step_time(make_run(**changes))
+        return timing.measure_step_time_and_clock(make_run(**changes))
 
     for profiler, how in (("none", "with no profiler"), ("nsys", "while nsys was recording")):
         assert step_time(profiler=profiler, steps=steps, ranges=ranges) == (

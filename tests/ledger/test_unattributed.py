@@ -1,7 +1,7 @@
 """What the time is that no layer explains: each cause from a run made for it."""
 
 from perfctl.orchestrator.ledger.analysis import analyse_study
-from perfctl.orchestrator.ledger.ledger import ledger
+from perfctl.orchestrator.ledger.ledger import build_ledger
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.unattributed import (
     BETWEEN,
@@ -108,12 +108,12 @@ def test_the_page_speaks_of_it_above_a_twentieth(loose, said):
 
 def test_a_run_of_which_no_kernel_has_a_layer_still_has_its_row_of_unattributed_time():
     study = study_of(gpu([kernel(0, 10), kernel(1, 30)], [STEP]))
-    (item,) = ledger(study).unattributed
+    (item,) = build_ledger(study).unattributed
     assert (item.share, item.time.median) == (1, 40)
 
 
 def test_a_run_whose_kernels_took_no_time_at_all_has_no_share_to_state():
-    found = ledger(study_of(gpu([kernel(0, 0), kernel(1, 0, 3, **IN_CONV)], [STEP, CONV])))
+    found = build_ledger(study_of(gpu([kernel(0, 0), kernel(1, 0, 3, **IN_CONV)], [STEP, CONV])))
     assert found.unattributed == ()
     assert {row.share for row in found.rows} == {None}
 

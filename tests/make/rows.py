@@ -143,7 +143,7 @@ def gemm(name: str, share: float = 1.0, **more: Any) -> KernelGroup:
 
 
 def by_place(*cases: RowEvidence) -> EvidenceTable:
-    return EvidenceTable((row.place, row) for row in cases)
+    return EvidenceTable((row.row_key, row) for row in cases)
 
 
 def seen_with(row: RowEvidence, *others: RowEvidence, loose: Iterable[KernelGroup] = ()) -> RowCase:

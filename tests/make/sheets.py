@@ -12,13 +12,15 @@ def ways_of(facts: ManualCheckFacts | None) -> list[tuple[str, int]]:
     """Return the slip of each way with at most one ("" for the right one) and its multiply-adds
     for one sample."""
     assert facts is not None
-    return [(", ".join(way.slips), way.macs) for way in facts.ways if not way.second_about]
+    return [
+        (", ".join(way.slips), way.macs_per_sample) for way in facts.ways if not way.second_about
+    ]
 
 
 def numbers_of(facts: ManualCheckFacts | None) -> tuple[int, int, int, bool, int]:
     """Return the batch, weights, biases, whether there is a bias, and the multiply-adds."""
     assert facts is not None
-    return facts.batch, facts.weights, facts.biases, facts.bias, facts.macs
+    return facts.batch, facts.weights, facts.biases, facts.bias, facts.forward_macs_of_batch
 
 
 def written(rows: Iterable[SheetLine | SheetTensor]) -> list[str]:

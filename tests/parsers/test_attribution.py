@@ -120,7 +120,7 @@ def test_ranges_of_unknown_callers_do_not_hide_those_of_known_ones():
         Item(1, 3, 20, 30),
     ]
     found = build(ranges).find_ranges_around_calls(
-        spans(calls).take(np.array([0, 1, 2, 3, NOBODY]))
+        spans(calls).select_spans(np.array([0, 1, 2, 3, NOBODY]))
     )
     assert found.innermost.tolist() == found.layer.tolist() == [2, NOBODY, 1, NOBODY, NOBODY]
     assert found.step.tolist() == [2, NOBODY, 1, 2, NOBODY]

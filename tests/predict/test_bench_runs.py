@@ -13,7 +13,7 @@ from perfctl.orchestrator.predict.bench import (
     convert_bench_point,
     keep_fastest_points,
     select_bench_points,
-    sum_layer_times,
+    sum_forward_and_other_times_by_layer,
 )
 from perfctl.records.bench import BenchMachine, BenchPoint
 from perfctl.records.report import Device, Feature, LayerTime, MemoryFigure, Step
@@ -131,7 +131,7 @@ def test_layers_of_one_name_are_added_forward_and_in_all_other_directions() -> N
         layer("a", "recompute", 8),
         layer("b", "grad_weight", 16),
     ]
-    assert sum_layer_times(rows) == ({"a": 3}, {"a": 12, "b": 16})
+    assert sum_forward_and_other_times_by_layer(rows) == ({"a": 3}, {"a": 12, "b": 16})
 
 
 SECOND = 10**9

@@ -52,8 +52,8 @@ def test_a_cost_is_hours_times_price_of_whole_instances_at_both_ends_of_the_inte
 ) -> None:
     found = price_rental(offer(in_instance, on_demand=3.0, spot=1.0), gpus, HOURS)
     assert (found.instances, found.idle_gpus) == (instances, idle)
-    assert found.on_demand == Span(6.0, 3.0, 12.0).times(instances)
-    assert found.spot == Span(2.0, 1.0, 4.0).times(instances)
+    assert found.on_demand == Span(6.0, 3.0, 12.0).scale(instances)
+    assert found.spot == Span(2.0, 1.0, 4.0).scale(instances)
 
 
 def test_a_price_that_is_not_known_gives_no_cost_and_stands_last() -> None:
@@ -93,9 +93,9 @@ def test_the_frontier_holds_what_no_other_choice_beats_in_both() -> None:
 
 
 def test_a_span_is_multiplied_and_added_to_at_its_middle_and_both_ends() -> None:
-    assert Span(2.0, 1.0, 5.0).times(3) == Span(6.0, 3.0, 15.0)
-    assert Span(2.0, 1.0, 5.0).plus(3) == Span(5.0, 4.0, 8.0)
-    assert Span(2.0, 1.0, 5.0).plus(0) == Span(2.0, 1.0, 5.0)
+    assert Span(2.0, 1.0, 5.0).scale(3) == Span(6.0, 3.0, 15.0)
+    assert Span(2.0, 1.0, 5.0).shift(3) == Span(5.0, 4.0, 8.0)
+    assert Span(2.0, 1.0, 5.0).shift(0) == Span(2.0, 1.0, 5.0)
 
 
 def test_a_link_of_one_gb_a_second_moves_10_to_the_9_bytes_in_a_second() -> None:

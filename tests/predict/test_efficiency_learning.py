@@ -16,7 +16,7 @@ from perfctl.orchestrator.predict.efficiency import (
     FitSettings,
     Regressor,
     fit_efficiency,
-    fit_interval,
+    fit_error_model_and_quantile,
     learn_efficiency_model,
     predict_held_out,
     predict_seconds,
@@ -115,7 +115,9 @@ def quantile(
 ) -> tuple[float, float, float]:
     """(low, high, quantile) where no feature tells rows apart."""
     rows = np.full((len(missed), 1), 3.0)
-    _, *found = fit_interval(rows, np.array(missed), groups, replace(ONCE, coverage=coverage))
+    _, *found = fit_error_model_and_quantile(
+        rows, np.array(missed), groups, replace(ONCE, coverage=coverage)
+    )
     return tuple(found)  # type: ignore[return-value]
 
 
@@ -144,7 +146,7 @@ def test_the_spread_lies_between_what_a_fifth_and_what_nearly_all_miss_by() -> N
         (0.3, 0.3, 1.0), rel=1e-5
     )
     assert quantile([0.0] * 20, HALVES) == (1e-4, 1e-4, 0.0)
-    spread, *_ = fit_interval(np.full((20, 1), 3.0), np.array(missed), HALVES, ONCE)
+    spread, *_ = fit_error_model_and_quantile(np.full((20, 1), 3.0), np.array(missed), HALVES, ONCE)
     assert value(spread, (3.0,)) == pytest.approx(0.105, rel=1e-5)
 
 

@@ -19,7 +19,10 @@ from perfctl.orchestrator.predict.generation import (
     predict_generation_steps,
     sum_step_times,
 )
-from perfctl.orchestrator.predict.published import get_fit_peaks, list_table_machines
+from perfctl.orchestrator.predict.published import (
+    get_product_depthwise_and_byte_peaks,
+    list_table_machines,
+)
 from scripts.proof.accuracy.engines.engine_rows import Shape, step
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
@@ -55,7 +58,7 @@ def test_what_a_server_does_follows_from_the_sizes_of_the_model(traced: Any) -> 
     ):
         for precision in ("fp16", "fp8"):
             work, by_hand = (
-                measure_step_work(found, found.phase(name), precision),
+                measure_step_work(found, found.get_phase(name), precision),
                 step(SHAPE, BATCH, tokens, context, precision),
             )
             for field in (
@@ -71,7 +74,7 @@ def test_what_a_server_does_follows_from_the_sizes_of_the_model(traced: Any) -> 
                 assert getattr(work, field) == getattr(by_hand, field), (name, precision, field)
     # The cache is traced in 16 bits; a step reads what earlier ones left and writes its own.
     assert (
-        measure_step_work(found, found.phase("decode, last step"), "fp16").cache_bytes
+        measure_step_work(found, found.get_phase("decode, last step"), "fp16").cache_bytes
         == step(SHAPE, BATCH, 1, PROMPT + TOKENS - 1, "fp16").cache_bytes
     )
 
@@ -166,7 +169,7 @@ def test_a_device_is_never_slower_than_one_whose_peaks_are_all_lower(
             continue
         known.append(
             (
-                get_fit_peaks(machine, "fp16"),
+                get_product_depthwise_and_byte_peaks(machine, "fp16"),
                 [step_of.time.value for step_of in steps],
                 machine.name,
             )

@@ -12,7 +12,11 @@ from perfctl.orchestrator.counts.hardware.machines import Machine, find_device, 
 from perfctl.orchestrator.predict import published
 from perfctl.orchestrator.predict.operations import StepSpec
 from perfctl.orchestrator.predict.predict import PRECISIONS, predict_from_best_source
-from perfctl.orchestrator.predict.published import ShippedFit, get_fit_peaks, list_table_machines
+from perfctl.orchestrator.predict.published import (
+    ShippedFit,
+    get_product_depthwise_and_byte_peaks,
+    list_table_machines,
+)
 from perfctl.orchestrator.report.predict import describe_host_limit
 from tests.make.steps import plan_step
 from tests.sample import sample
@@ -40,7 +44,7 @@ def test_a_device_is_never_slower_than_one_whose_peaks_are_all_lower(
     for precision in PRECISIONS:
         one = plan_step(spec, precision, training=training)
         known = {
-            machine.name: (get_fit_peaks(machine, precision), found)
+            machine.name: (get_product_depthwise_and_byte_peaks(machine, precision), found)
             for machine in list_table_machines()
             if (found := seconds(one, machine)) is not None
         }

@@ -141,5 +141,5 @@ def test_an_optimizer_is_predicted_as_the_one_that_keeps_as_many_values(
         9,
         True,
     )
-    assert case.macs == 4 * 6
+    assert case.forward_macs_of_batch == 4 * 6
     assert set(OPTIMIZERS) == {"sgd", "momentum", "adam", *LIKE}

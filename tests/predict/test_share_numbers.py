@@ -13,7 +13,7 @@ from perfctl.orchestrator.counts.hardware.machines import Machine
 from perfctl.orchestrator.predict.fit import (
     predict_one_step,
     rank_step_features,
-    split_into_phases,
+    split_seconds_into_phases,
     sum_weighted_parts,
 )
 from perfctl.orchestrator.predict.operations import StepMeasurement
@@ -42,7 +42,7 @@ def test_a_step_is_its_parts_at_their_costs() -> None:
 
 def test_phases_have_their_part_of_the_step() -> None:
     def split(phases: dict[str, dict[str, float]] | None) -> dict[str, float]:
-        return split_into_phases(fit_of({}, phases), case_of(CONV), 4.0)
+        return split_seconds_into_phases(fit_of({}, phases), case_of(CONV), 4.0)
 
     costs = {"forward": 1.0, "backward": 2.0, "optimizer": 5.0}
     assert split({phase: {"step forward": cost} for phase, cost in costs.items()}) == pytest.approx(

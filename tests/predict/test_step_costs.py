@@ -13,7 +13,7 @@ import pytest
 from perfctl.orchestrator.predict.efficiency import FitSettings
 from perfctl.orchestrator.predict.fit import (
     StepTable,
-    _estimate_prior_costs,
+    _estimate_prior_costs_and_deviations,
     _fit_phase_costs,
     _round_costs,
     _solve_robust_nnls,
@@ -92,7 +92,7 @@ def test_a_row_beyond_twice_the_median_error_loses_weight_in_four_rounds() -> No
 
 def test_a_class_that_nothing_was_left_for_costs_as_if_it_were_a_hundredth_of_the_steps() -> None:
     seen = row({"conv forward": 1.0, "conv bytes forward": 0.1}), row({"linear backward": 1.0})
-    prior, scale = (by_part(each) for each in _estimate_prior_costs(np.array(seen)))
+    prior, scale = (by_part(each) for each in _estimate_prior_costs_and_deviations(np.array(seen)))
     # arithmetic explains both alone
     assert scale["matmul forward"] == pytest.approx(1.0, rel=1e-4)
     assert scale["norm bytes forward"] == scale["window forward"] == pytest.approx(0.01 / 0.05)
@@ -103,7 +103,7 @@ def test_a_class_that_nothing_was_left_for_costs_as_if_it_were_a_hundredth_of_th
 
 
 def test_what_lies_on_top_of_other_parts_is_no_part_of_its_classs_cost() -> None:
-    _, scale = _estimate_prior_costs(
+    _, scale = _estimate_prior_costs_and_deviations(
         np.array([row({"conv forward": 0.5, "narrow forward": 99.0})] * 2)
     )
     assert by_part(scale)["linear forward"] == pytest.approx(1 / 0.5, rel=1e-4)

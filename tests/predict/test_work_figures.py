@@ -192,7 +192,7 @@ def step_of(*works: Operation, batch: int = 4, training: bool = True) -> StepSpe
 
 def test_a_case_counts_the_calls_of_all_its_operations_at_its_batch() -> None:
     conv, linear = product("conv", 5, 1, 1, 0, 0, calls=3), product("linear", 7, 1, 1, 0, 0)
-    assert step_of(conv, linear).macs == 4 * (3 * 5 + 7)
+    assert step_of(conv, linear).forward_macs_of_batch == 4 * (3 * 5 + 7)
 
 
 def relu(**more: Any) -> OpShape:

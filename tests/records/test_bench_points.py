@@ -66,7 +66,7 @@ def test_what_is_fitted_on_has_the_points_times_in_seconds_and_the_plans_work():
     assert (found.seconds, found.low, found.high) == (0.005, 0.0049, 0.0052)
     assert (found.forward, found.backward, found.optimizer) == (0.002, 0.0025, 0.0004)
     assert found.layer_seconds["fc1", "backward"] == 0.0018
-    assert found.case.macs == 64 * (784 * 512 + 512 * 10)
+    assert found.case.forward_macs_of_batch == 64 * (784 * 512 + 512 * 10)
     assert (found.case.optimizer, found.case.training, found.peak_bytes) == ("sgd", True, 20)
 
 
@@ -85,7 +85,7 @@ def test_the_recorded_points_are_whole_and_of_all_families():
     for point in points:
         planned = plan_model(point.model)
         assert planned.spec == point.model
-        assert point.features["flops:forward"] == 2 * point.batch * planned.macs
+        assert point.features["flops:forward"] == 2 * point.batch * planned.forward_macs_per_sample
         assert point.features["parameters"] == planned.parameters
         named = {layer.name for layer in planned.layers} | {"(model)"}
         assert set(point.forward_ns) | set(point.backward_ns) <= named
@@ -94,8 +94,8 @@ def test_the_recorded_points_are_whole_and_of_all_families():
 
 
 def test_the_spread_is_between_the_quartiles_against_the_median():
-    assert POINT.spread == (5_200_000 - 4_900_000) / 5_000_000
-    assert replace(POINT, step_ns=(0, 0, 5)).spread == 0.0
+    assert POINT.interquartile_over_median == (5_200_000 - 4_900_000) / 5_000_000
+    assert replace(POINT, step_ns=(0, 0, 5)).interquartile_over_median == 0.0
     assert (POINT.family, replace(POINT, model="mlp").family) == ("mlp", "mlp")
 
 

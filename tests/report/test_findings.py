@@ -151,7 +151,7 @@ def test_a_foreign_report_says_how_much_of_the_time_the_gpu_worked_over_the_span
     assert item.text.startswith("One idle gap takes 4.00 µs of 6.00 µs;")
     assert item.evidence == "utilization"
     (used,) = analysed(run).study.prepared_runs
-    assert used.usage.ways.kernels.value == pytest.approx(share / 100)
+    assert used.usage.utilization_by_source.kernels.value == pytest.approx(share / 100)
     assert not any("ran kernels" in text for text in texts(replace(run, profiler="ncu")))
 
 
@@ -402,7 +402,12 @@ def test_findings_are_ordered_by_their_share_of_the_step_then_those_without_then
         "warning",
     ]
     large = add_impact(Finding("large", "ledger"), 0.4, step, fix="less")
-    assert (large.impact_ns, large.step_ns, large.share, large.fix) == (40.0, 100.0, 0.4, "less")
+    assert (large.impact_ns, large.step_ns, large.impact_share, large.fix) == (
+        40.0,
+        100.0,
+        0.4,
+        "less",
+    )
 
 
 def test_a_time_below_the_scatter_of_the_steps_is_not_ranked() -> None:
@@ -463,12 +468,14 @@ def test_the_steady_part_of_a_capture_is_stated_next_to_the_capture() -> None:
         for number, start in enumerate(starts)
     ]
     run = synthetic.foreign_run(1, profiler="nsys", kernels=kernels, ranges=[])
-    (steady,) = RunUsage(run).steady
-    assert steady.launches == 51 and steady.share == pytest.approx(51 / 199)
+    (steady,) = RunUsage(run).steady_busy_times
+    assert steady.launches == 51 and steady.busy_share == pytest.approx(51 / 199)
     text = the_one("ran kernels for", run).text
     assert "8.8% of the time from the first kernel" in text
-    assert f"Without start-up and end, kernels ran for {100 * (steady.share or 0):.1f}%" in text
-    assert not RunUsage(looped(1 * MS, 9 * MS)).steady, "its steps are marked"
+    assert (
+        f"Without start-up and end, kernels ran for {100 * (steady.busy_share or 0):.1f}%" in text
+    )
+    assert not RunUsage(looped(1 * MS, 9 * MS)).steady_busy_times, "its steps are marked"
 
 
 def test_the_shortest_span_holds_the_asked_length() -> None:

@@ -90,7 +90,7 @@ def test_the_chapter_has_the_tokens_of_a_step_over_its_time() -> None:
     ]
     audit = audit_recorded_step(analyse_study(study_of(*runs)))
     assert audit is not None
-    (point,) = analyse_study(study_of(*runs)).roofline.at("run")
+    (point,) = analyse_study(study_of(*runs)).roofline.select_points_of_level("run")
     assert audit.tokens_per_second == TOKENS / (point.traffic.seconds or 0)
     title = build_mfu_view(audit).title
     assert title.startswith("MFU ") and " 0.0% " not in title, title

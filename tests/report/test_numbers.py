@@ -132,14 +132,15 @@ def test_so_many_a_second_never_has_a_prefix_below_one(value: float, text: str) 
     ],
 )
 def test_a_range_has_the_unit_of_its_middle(seconds: tuple[float, float, float], said: str) -> None:
-    assert numbers.format_duration_range(Span(*seconds)) == said
+    assert numbers.format_duration_with_range(Span(*seconds)) == said
 
 
 def test_a_column_has_short_ranges_and_money_has_cents_where_they_matter() -> None:
     assert (
-        numbers.format_duration_range(Span(0.0412, 0.04, 0.05), is_short=True) == "41.2 ms (40-50)"
+        numbers.format_duration_with_range(Span(0.0412, 0.04, 0.05), is_short=True)
+        == "41.2 ms (40-50)"
     )
-    assert numbers.format_dollar_range(Span(12.345, 10.1, 115.2)) == "$12.35 ($10.10 to $115)"
+    assert numbers.format_dollars_with_range(Span(12.345, 10.1, 115.2)) == "$12.35 ($10.10 to $115)"
 
 
 @pytest.mark.parametrize("ns", [1, 420, 999.4, 999.6, 48_549, 633_500, 999_499, 999_600, 5.855e6])

@@ -66,21 +66,21 @@ def test_no_ratio_rate_or_verdict_rests_on_a_lower_bound(found: Analysis) -> Non
     one, whole = row(found, "conv2", "forward"), row(found, "fc1", "forward")
     assert (one.ratio, one.achieved, one.whole_estimate) == (None, None, None)
     assert one.ratio_at_most == 0.5  # half of the known multiply-adds were executed
-    assert found.judgement.at(BATCH, "conv2", "forward").unexplained is None
+    assert found.judgement.get_row_causes(BATCH, "conv2", "forward").unexplained is None
     assert (whole.ratio, whole.ratio_at_most) == (1, None)
     # the same counts, and all of paper
-    assert analysed(*runs()).judgement.at(BATCH, "conv2", "forward").unexplained == 1
+    assert analysed(*runs()).judgement.get_row_causes(BATCH, "conv2", "forward").unexplained == 1
 
 
 def test_the_utilisation_of_a_step_is_not_worked_out_from_a_part(found: Analysis) -> None:
-    (step,) = found.roofline.at("run")
+    (step,) = found.roofline.select_points_of_level("run")
     known = 6 * sum(
         synthetic.macs(layer, BATCH) for layer in synthetic.LAYERS
     ) - 2 * synthetic.macs("conv1", BATCH)
     names = "linalg_matrix_exp (forward), linalg_matrix_exp (backward)"
     assert (step.mfu, step.traffic.estimated) == (None, None)
     assert step.traffic.paper_why == f"at least {known:,} estimated FLOPs; not included: {names}"
-    layer = found.roofline.of(BATCH, "conv2", "forward")
+    layer = found.roofline.get_row_point(BATCH, "conv2", "forward")
     assert layer is not None and layer.mfu is None and layer.hfu
 
 

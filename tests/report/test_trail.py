@@ -39,7 +39,9 @@ def test_every_row_of_the_ledger_has_a_trail_whose_key_stays_the_same() -> None:
     found = swept()
     keys = [item.key for item in build_trails(found)]
     assert keys == [item.key for item in build_trails(swept())] and len(set(keys)) == len(keys)
-    assert {f"{row.place}/{row.direction}/{row.batch}" for row in found.ledger.rows} <= set(keys)
+    assert {f"{row.layer_label}/{row.direction}/{row.batch}" for row in found.ledger.rows} <= set(
+        keys
+    )
 
 
 def test_the_first_step_is_the_ratio_of_the_ledger_and_the_sum_of_the_kernels_is_its_count() -> (
@@ -68,9 +70,11 @@ def test_the_first_step_is_the_ratio_of_the_ledger_and_the_sum_of_the_kernels_is
 
 def test_the_source_names_the_report_the_launches_and_a_query_for_their_rows() -> None:
     found = swept()
-    counting = found.study.at(64).counting_run
+    counting = found.study.get_batch(64).counting_run
     assert counting is not None
-    mine = [kernel.launch for kernel, key in counting.launches if key == ("conv2", "forward")]
+    mine = [
+        kernel.launch for kernel, key in counting.measured_launches if key == ("conv2", "forward")
+    ]
     source = step(trail(found, "conv2/forward/64"), "Source")
     assert source.lines[0].startswith(f"Run {counting.run.id}: ncu")
     (query,) = source.code
@@ -116,7 +120,7 @@ def test_the_matrix_shows_the_ratios_and_shares_of_the_ledger_and_colours_both_s
     assert [*matrix.batches.values()] == ["16", "64"] and next(iter(matrix.measures)) == "ratio"
     lines = {line.key: line for group in view.groups for line in group.lines}
     for row in found.ledger.rows:
-        line = lines[f"{row.place}/{row.direction}/{row.batch}"]
+        line = lines[f"{row.layer_label}/{row.direction}/{row.batch}"]
         cell, (side, depth) = line.cells["ratio"], line.choose_tint("ratio")
         assert (cell.value is None) == (row.ratio is None)
         if row.ratio:
@@ -139,7 +143,7 @@ def test_totals_are_sums_over_the_rows_that_have_both_figures_and_name_the_other
         at = list(view.measures).index("ratio")
         assert abs(float(total[at].value or 0) - counted / paper) < 1e-5
         assert f"over {len(rows)} of " in (total[at].title or "")
-        times = found.study.at(batch).times
+        times = found.study.get_batch(batch).layer_times
         assert times is not None and total[1 - at].value == times.total.median
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.ledger.ledger import ledger
+from perfctl.orchestrator.ledger.ledger import build_ledger
 from perfctl.orchestrator.ledger.prepared import group_into_studies
 
 FOLDER = Path(__file__).resolve().parents[2] / "scripts" / "proof" / "verdicts"
@@ -35,7 +35,7 @@ def draws(simulator: Any) -> list[Any]:
 def test_the_ledger_reads_paper_and_ratio_as_they_were_meant(draws: list[Any]) -> None:
     for found in draws:
         (study,) = group_into_studies(found.runs)
-        rows = {(row.batch, row.layer, row.direction): row for row in ledger(study).rows}
+        rows = {(row.batch, row.layer, row.direction): row for row in build_ledger(study).rows}
         for place, truth in found.rows.items():
             row = rows.get(place)
             if row is None or row.ratio is None or truth.ratio is None:

@@ -50,14 +50,14 @@ def test_a_power_law_has_rank_correlation_1_its_exponent_and_no_interval() -> No
     assert found.ranked is not None
     assert (found.ranked.value, found.ranked.interval) == (pytest.approx(1.0), None)
     assert found.exponent == pytest.approx(2)
-    assert (found.points, found.networks, found.few) == (12, 12, False)
+    assert (found.points, found.networks, found.has_few_points) == (12, 12, False)
     falling = relate_size("vgg", TIME, "width", observed(9)).ranked
     assert falling is not None
     assert (falling.value, falling.interval) == (pytest.approx(-1.0), None)
 
 
 def test_fewer_than_10_points_are_marked_and_what_does_not_vary_has_a_reason() -> None:
-    assert relate_size("vgg", TIME, "parameters", observed(9)).few
+    assert relate_size("vgg", TIME, "parameters", observed(9)).has_few_points
     found = relate_size("vgg", TIME, "batch", observed(9))
     assert (found.ranked, found.linear, found.reason) == (None, None, "it is equal in every point")
     assert relate_size("vgg", MEMORY, "batch", observed(9)).reason == "no point has both values"

@@ -196,7 +196,7 @@ def test_the_published_counter_stands_beside_paper_and_what_its_launch_executed(
     actions.run_study(asked)
     (first, *_) = group_into_networks(load_newest_runs(tmp_path / "perfctl.db"))
     adds = 1000 * 64 * 24 * 24  # one per output of a test batch of 1,000
-    for point in first.points("conv2"):
+    for point in first.list_points_of_layer("conv2"):
         assert point.estimated.value == 2 * conv2_macs(FIRST, point.batch)
         assert (point.loose.flops, point.loose.names) == (adds, ("FADD",))
         # FFMA, FMUL and FADD of the same launch

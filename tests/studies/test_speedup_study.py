@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.cli.main import run_command_line
-from perfctl.orchestrator.commands.study import resolve_devices, run_study
+from perfctl.orchestrator.commands.study import resolve_devices_and_list_missing, run_study
 from perfctl.orchestrator.compare import speedup as compared
 from perfctl.orchestrator.compare.speedup import (
     ArmComparison,
@@ -27,7 +27,7 @@ from perfctl.orchestrator.report.page.records import LONGEST
 from perfctl.orchestrator.report.speedup import (
     WHICH,
     build_gain_cells,
-    build_speedup_finding,
+    build_gain_sentence_finding,
     list_speedup_notes,
 )
 from tests.make.synthetic import make_run
@@ -120,7 +120,7 @@ def test_a_gpu_that_is_not_here_is_said_and_ways_of_the_cpu_are_compared(
     )
     assert f"--from: {nowhere} does not exist" in capsys.readouterr().err
     asked = ask("speedup", tmp_path, quick=True, devices="cpu,cuda")
-    request, _ = resolve_devices(asked, is_planned=True)
+    request, _ = resolve_devices_and_list_missing(asked, is_planned=True)
     labels = [label for label, _ in split_study_into_parts(request).parts]
     assert labels == ["unet on cpu", "unet on cuda", "lstm on cpu", "lstm on cuda"], (
         "commands for a machine with a GPU"
@@ -144,7 +144,7 @@ BACKWARD = GainLine(GainKey("phase", "backward"), 60.0, 4.5)
 
 
 WIDE = UncertainGain(Gain(2.0, 0.5, 8.0, "10 and 10 steps of one run each"), 4, "steps")
-UNCERTAIN = replace(STEP, gain=None, reason=WIDE.judged.reason, uncertain=WIDE)
+UNCERTAIN = replace(STEP, gain=None, reason=WIDE.wide_interval.reason, uncertain=WIDE)
 
 
 def line(level: str, low: float, high: float) -> GainLine:
@@ -198,7 +198,7 @@ LITTLE = "is 1.16 times faster than CPU by complete epochs (1.12 to 1.21, 5 and 
 def test_a_headline_states_the_factor_and_what_follows(
     lines: tuple[GainLine, ...], text: str, is_warning: bool
 ) -> None:
-    found = build_speedup_finding(*speedup_of(*lines), "unet")
+    found = build_gain_sentence_finding(*speedup_of(*lines), "unet")
     assert (found.text, found.warning) == (f"U-Net: GPU {text}.", is_warning)
 
 
@@ -213,11 +213,11 @@ def test_a_headline_has_at_most_140_characters_and_a_warning_stays_complete() ->
     long = replace(
         other, label="cuda:bf16 (NVIDIA GeForce RTX 4090 Laptop GPU of a very long product name)"
     )
-    assert len(build_speedup_finding(study, long, "unet").text) <= LONGEST
+    assert len(build_gain_sentence_finding(study, long, "unet").text) <= LONGEST
     reason = "word " * 60 + "end"
-    assert build_speedup_finding(study, replace(long, reasons=(reason,)), "unet").text.endswith(
-        f"{reason}."
-    )
+    assert build_gain_sentence_finding(
+        study, replace(long, reasons=(reason,)), "unet"
+    ).text.endswith(f"{reason}.")
 
 
 def test_cells_of_an_uncertain_gain_state_what_it_needs_and_not_its_ends() -> None:

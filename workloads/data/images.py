@@ -64,7 +64,7 @@ class ClassFolderImages(Dataset[tuple[Tensor, int]]):
         except (*_UNREADABLE, Image.DecompressionBombError):
             return self._transforms(Image.new("RGB", (WIDTH, HEIGHT))), -1 - index
 
-    def problem(self, index: int) -> str:
+    def describe_unreadable_image(self, index: int) -> str:
         """Return an image that cannot be read, and why, in one line."""
         from PIL import Image
 
@@ -76,7 +76,7 @@ class ClassFolderImages(Dataset[tuple[Tensor, int]]):
             reason = get_first_error_line(error).replace(str(path), "it")
         return f"{path.parent.name}/{path.name}: {reason}"
 
-    def sample(self, count: int, seed: int) -> ClassFolderImages:
+    def draw_images(self, count: int, seed: int) -> ClassFolderImages:
         """``count`` images drawn with ``seed``, the same for every model and batch size."""
         generator = torch.Generator().manual_seed(seed)
         order = torch.randperm(len(self), generator=generator)[:count].tolist()
@@ -167,7 +167,7 @@ class ClassificationScore:
         self.unclear = 0
         """Images with a non-finite output: counted as wrong, left out of the loss."""
 
-    def add(
+    def add_batch(
         self, answers: NDArray[np.float32], targets: NDArray[np.int64]
     ) -> tuple[float | None, float | None]:
         """``answers``: images x classes, before softmax. Returns (mean loss, top-1) of this batch;
@@ -249,7 +249,7 @@ class ImageFeed:
         self.skipped += [-1 - int(label) for label in labels if label < 0]
         if self.no_accuracy is not None:
             return None, None
-        return self.score.add(outputs.to(torch.float32).numpy(), labels)
+        return self.score.add_batch(outputs.to(torch.float32).numpy(), labels)
 
     @property
     def _has_scores(self) -> bool:

@@ -141,11 +141,11 @@ def collate_batch(dataset: Dataset[Any], indices: Tensor) -> tuple[Tensor, Tenso
 
 
 def make_fixed_batches(
-    dataset: Dataset[Any], batch_size: int, most: int
+    dataset: Dataset[Any], batch_size: int, max_batches: int
 ) -> list[tuple[Tensor, Tensor]]:
     """Up to ``most`` full batches in the data's order; samples repeat when there are too few."""
     samples = count_samples(dataset)
-    count = min(most, max(1, samples // batch_size))
+    count = min(max_batches, max(1, samples // batch_size))
     return [
         collate_batch(dataset, (torch.arange(batch_size) + i * batch_size) % samples)
         for i in range(count)

@@ -82,4 +82,6 @@ def _draw_samples_by_class(planned: Plan, count: int, generator: torch.Generator
 
     labels = torch.arange(count) % planned.classes
     light = (labels / planned.classes).view(-1, 1, 1, 1)
-    return TensorDataset(torch.randn((count, *planned.given), generator=generator) + light, labels)
+    return TensorDataset(
+        torch.randn((count, *planned.input_shape), generator=generator) + light, labels
+    )

@@ -145,7 +145,7 @@ def _build_from_family(reference: str, device: str) -> ModelSource:
         raise ModelError(str(error), "For example vgg:depth=11,kernel=5") from error
     model = build_model(lambda: families.build_planned_model(planned), planned.spec, device)
     optimizer = _describe_optimizer(families.make_optimizer(planned, model))
-    inputs = ModelInputs.by_position([planned.given])
+    inputs = ModelInputs.by_position([planned.input_shape])
     return ModelSource(model, planned.spec, inputs, cross_entropy, ((), "int64"), optimizer)
 
 

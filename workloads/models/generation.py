@@ -70,11 +70,11 @@ class TextGenerator:
     weights_note: str = ""
     """A sentence: type of the weights as built here."""
 
-    def start(self, prompt: int) -> int:
+    def count_prefill_tokens(self, prompt: int) -> int:
         """Tokens that prefill puts into the decoder: one where the prompt is the encoder's."""
         return 1 if any(shape is None for shape, _ in self.encoder.values()) else prompt
 
-    def arguments(
+    def make_call_arguments(
         self,
         batch: int,
         tokens: int,

@@ -59,7 +59,7 @@ def infer_transformers_inputs(model: Any, seq: int | None) -> ModelInputs | None
             else "; `seq` sets the length"
         )
     if "pixel_values" in parameters and not has_image_tokens:
-        inputs.add(
+        inputs.add_tensor(
             "pixel_values", _read_image_shape(getattr(config, "vision_config", None) or config)
         )
     bins = read_config_size(config, "num_mel_bins")
@@ -68,9 +68,9 @@ def infer_transformers_inputs(model: Any, seq: int | None) -> ModelInputs | None
         read_config_size(config, "max_length"),
     )
     if "input_features" in parameters and bins and positions:
-        inputs.add("input_features", (bins, 2 * positions))
+        inputs.add_tensor("input_features", (bins, 2 * positions))
     if "input_values" in parameters and bins and frames:
-        inputs.add("input_values", (frames, bins))
+        inputs.add_tensor("input_values", (frames, bins))
     elif "input_values" in parameters:
         inputs.add_sequence_input("input_values", seq or WAVEFORM, dtype="float32")
         suffix = "; `seq` sets the samples"
@@ -122,9 +122,9 @@ def infer_diffusers_inputs(model: Any, seq: int | None) -> ModelInputs | None:
     # positions of the patches: the pipeline makes them
     if sample is None or not channels or "img_ids" in parameters:
         return None
-    inputs.add(sample, (channels, *_expand_image_size(size or 64)))
+    inputs.add_tensor(sample, (channels, *_expand_image_size(size or 64)))
     if "timestep" in parameters:
-        inputs.add("timestep", (), "int64")
+        inputs.add_tensor("timestep", (), "int64")
     names = ("caption_channels", "cross_attention_dim", "joint_attention_dim")
     widths = [width for name in names if (width := config.get(name)) and isinstance(width, int)]
     if "encoder_hidden_states" in parameters and widths:
@@ -132,11 +132,11 @@ def infer_diffusers_inputs(model: Any, seq: int | None) -> ModelInputs | None:
             "encoder_hidden_states", seq or PROMPT, widths[0], dtype="float32"
         )
     if "pooled_projections" in parameters and (width := config.get("pooled_projection_dim")):
-        inputs.add("pooled_projections", (width,))
+        inputs.add_tensor("pooled_projections", (width,))
     if "class_labels" in parameters and (
         config.get("num_class_embeds") or config.get("num_embeds_ada_norm")
     ):
-        inputs.add("class_labels", (), "int64")
+        inputs.add_tensor("class_labels", (), "int64")
     unknown = [
         name
         for name, parameter in parameters.items()

@@ -51,87 +51,93 @@ class LayerPlanBuilder:
         self.settings = settings
         self.layers: list[PlanLayer] = []
 
-    def shape(self, source: int) -> Shape:
+    def get_output_shape(self, source: int) -> Shape:
         """Return the output shape of layer ``source``; -1 is the model's input."""
         if source >= 0:
             return self.layers[source].gives
         image = self.settings["image"]
         return self.settings["channels"], image, image
 
-    def conv(
+    def add_conv(
         self, name: str, source: int, outputs: int, kernel: int, stride: int = 1, bias: bool = False
     ) -> int:
         """Return a square kernel, padded by half its width: stride 1 keeps the image's size, 2
         halves it, rounded up."""
-        size = (self.shape(source)[1] - 1) // stride + 1
-        return self._add(
+        size = (self.get_output_shape(source)[1] - 1) // stride + 1
+        return self._append_layer(
             name, "conv", (source,), (outputs, size, size), kernel, stride, kernel // 2, bias
         )
 
-    def linear(self, name: str, source: int, outputs: int) -> int:
-        return self._add(name, "linear", (source,), (outputs, 1, 1), bias=True)
+    def add_linear(self, name: str, source: int, outputs: int) -> int:
+        return self._append_layer(name, "linear", (source,), (outputs, 1, 1), bias=True)
 
-    def norm(self, name: str, source: int) -> int:
+    def add_norm(self, name: str, source: int) -> int:
         """Batch normalisation. Raises SpecError for a 1x1 image, where a channel has one value at
         batch 1."""
-        if self.shape(source)[1] < 2:
+        if self.get_output_shape(source)[1] < 2:
             raise self._make_image_too_small_error(
                 f"{name} would normalize a single value", "image, fewer stages, or a small stem"
             )
-        return self._add(name, "norm", (source,), self.shape(source))
+        return self._append_layer(name, "norm", (source,), self.get_output_shape(source))
 
     def _make_image_too_small_error(self, reason: str, larger: str) -> SpecError:
         return SpecError(
             f"image={self.settings['image']} is too small: {reason}; use a larger {larger}"
         )
 
-    def activation(self, name: str, source: int) -> int:
-        return self._add(name, "activation", (source,), self.shape(source))
+    def add_activation(self, name: str, source: int) -> int:
+        return self._append_layer(name, "activation", (source,), self.get_output_shape(source))
 
-    def pool(self, name: str, source: int, kernel: int, stride: int, padding: int = 0) -> int:
+    def add_max_pool(
+        self, name: str, source: int, kernel: int, stride: int, padding: int = 0
+    ) -> int:
         """Max pooling. Raises SpecError for an image smaller than the window."""
-        channels, before, _ = self.shape(source)
+        channels, before, _ = self.get_output_shape(source)
         size = (before + 2 * padding - kernel) // stride + 1
         if size < 1:
             window = f"{kernel}x{kernel} from {before}x{before}"
             raise self._make_image_too_small_error(
                 f"{name} would pool {window}", "image or fewer stages"
             )
-        return self._add(
+        return self._append_layer(
             name, "max_pool", (source,), (channels, size, size), kernel, stride, padding
         )
 
-    def flatten(self, source: int) -> int:
-        channels, height, width = self.shape(source)
-        return self._add("flatten", "flatten", (source,), (channels * height * width, 1, 1))
+    def add_flatten(self, source: int) -> int:
+        channels, height, width = self.get_output_shape(source)
+        return self._append_layer(
+            "flatten", "flatten", (source,), (channels * height * width, 1, 1)
+        )
 
     def add_classifier(self, source: int) -> None:
         """The mean over the image, and a linear layer."""
-        channels, height, _ = self.shape(source)
-        mean = self._add("pool", "mean_pool", (source,), (channels, 1, 1), height)
-        self.linear("fc", self.flatten(mean), self.settings["classes"])
+        channels, height, _ = self.get_output_shape(source)
+        mean = self._append_layer("pool", "mean_pool", (source,), (channels, 1, 1), height)
+        self.add_linear("fc", self.add_flatten(mean), self.settings["classes"])
 
-    def add(self, name: str, first: int, second: int) -> int:
-        return self._add(name, "add", (first, second), self.shape(first))
+    def add_addition(self, name: str, first: int, second: int) -> int:
+        return self._append_layer(name, "add", (first, second), self.get_output_shape(first))
 
-    def concat(self, name: str, source: tuple[int, ...]) -> int:
-        _, height, width = self.shape(source[0])
-        channels = sum(self.shape(number)[0] for number in source)
-        return self._add(name, "concat", source, (channels, height, width))
+    def add_concat(self, name: str, source: tuple[int, ...]) -> int:
+        _, height, width = self.get_output_shape(source[0])
+        channels = sum(self.get_output_shape(number)[0] for number in source)
+        return self._append_layer(name, "concat", source, (channels, height, width))
 
     def add_conv_norm(
         self, name: str, source: int, outputs: int, kernel: int, stride: int = 1
     ) -> int:
-        return self.norm(f"{name}.norm", self.conv(f"{name}.conv", source, outputs, kernel, stride))
+        return self.add_norm(
+            f"{name}.norm", self.add_conv(f"{name}.conv", source, outputs, kernel, stride)
+        )
 
     def add_conv_norm_activation(
         self, name: str, source: int, outputs: int, kernel: int, stride: int = 1
     ) -> int:
-        return self.activation(
+        return self.add_activation(
             f"{name}.act", self.add_conv_norm(name, source, outputs, kernel, stride)
         )
 
-    def _add(
+    def _append_layer(
         self,
         name: str,
         kind: str,
@@ -142,7 +148,7 @@ class LayerPlanBuilder:
         padding: int = 0,
         bias: bool = False,
     ) -> int:
-        takes = self.shape(source[0])
+        takes = self.get_output_shape(source[0])
         self.layers.append(
             PlanLayer(name, kind, source, takes, gives, kernel, stride, padding, bias)
         )
@@ -167,11 +173,11 @@ def add_vgg_layers(layers: LayerPlanBuilder) -> None:
         outputs = settings["width"] * min(2**stage, 8)
         for block in range(count):
             name = f"stage{stage + 1}.{block}"
-            last = layers.conv(f"{name}.conv", last, outputs, settings["kernel"], bias=True)
+            last = layers.add_conv(f"{name}.conv", last, outputs, settings["kernel"], bias=True)
             if settings["batchnorm"] == "yes":
-                last = layers.norm(f"{name}.norm", last)
-            last = layers.activation(f"{name}.act", last)
-        last = layers.pool(f"stage{stage + 1}.pool", last, 2, 2)
+                last = layers.add_norm(f"{name}.norm", last)
+            last = layers.add_activation(f"{name}.act", last)
+        last = layers.add_max_pool(f"stage{stage + 1}.pool", last, 2, 2)
     _add_linear_layers(layers, 3, settings["hidden"], last)
 
 
@@ -184,10 +190,12 @@ def _require_depth(settings: Settings, least: int, reason: str, name: str = "dep
 
 def _add_linear_layers(layers: LayerPlanBuilder, count: int, width: int, source: int) -> None:
     """Linear layers with an activation after each but the last, which gives the classes."""
-    source = layers.flatten(source)
+    source = layers.add_flatten(source)
     for number in range(1, count):
-        source = layers.activation(f"act{number}", layers.linear(f"fc{number}", source, width))
-    layers.linear(f"fc{count}", source, layers.settings["classes"])
+        source = layers.add_activation(
+            f"act{number}", layers.add_linear(f"fc{number}", source, width)
+        )
+    layers.add_linear(f"fc{count}", source, layers.settings["classes"])
 
 
 def add_resnet_layers(layers: LayerPlanBuilder) -> None:
@@ -217,9 +225,9 @@ def _add_residual_block(
         last = layers.add_conv_norm_activation(f"{name}.1", source, inner, kernel, stride)
         last = layers.add_conv_norm(f"{name}.2", last, outputs, kernel)
     shortcut = source
-    if stride > 1 or layers.shape(source)[0] != outputs:
+    if stride > 1 or layers.get_output_shape(source)[0] != outputs:
         shortcut = layers.add_conv_norm(f"{name}.down", source, outputs, 1, stride)
-    return layers.activation(f"{name}.act", layers.add(f"{name}.add", last, shortcut))
+    return layers.add_activation(f"{name}.act", layers.add_addition(f"{name}.add", last, shortcut))
 
 
 def count_resnet_blocks(settings: Settings, bottleneck: bool) -> list[int]:
@@ -254,7 +262,7 @@ def add_inception_layers(layers: LayerPlanBuilder) -> None:
     last = _add_stem(layers, settings["width"])
     for stage, count in enumerate(split_evenly(settings["blocks"], settings["stages"])):
         if stage:
-            last = layers.pool(f"stage{stage + 1}.pool", last, 2, 2)
+            last = layers.add_max_pool(f"stage{stage + 1}.pool", last, 2, 2)
         for block in range(count):
             name, width = f"stage{stage + 1}.{block}", settings["width"] * 2**stage
             last = _add_inception_block(layers, name, last, width, settings["kernel"])
@@ -269,9 +277,9 @@ def _add_inception_block(
     second = layers.add_conv_norm_activation(f"{name}.b2.2", second, width * 2, kernel)
     third = layers.add_conv_norm_activation(f"{name}.b3.1", source, width // 4, 1)
     third = layers.add_conv_norm_activation(f"{name}.b3.2", third, width // 2, kernel + 2)
-    fourth = layers.pool(f"{name}.b4.1", source, 3, 1, 1)
+    fourth = layers.add_max_pool(f"{name}.b4.1", source, 3, 1, 1)
     fourth = layers.add_conv_norm_activation(f"{name}.b4.2", fourth, width // 2, 1)
-    return layers.concat(f"{name}.concat", (first, second, third, fourth))
+    return layers.add_concat(f"{name}.concat", (first, second, third, fourth))
 
 
 def add_mlp_layers(layers: LayerPlanBuilder) -> None:
@@ -281,7 +289,7 @@ def add_mlp_layers(layers: LayerPlanBuilder) -> None:
 def _add_stem(layers: LayerPlanBuilder, outputs: int) -> int:
     kind = layers.settings["stem"]
     if kind == "large" or (kind == "auto" and layers.settings["image"] >= _LARGE_FROM):
-        return layers.pool(
+        return layers.add_max_pool(
             "stem.pool", layers.add_conv_norm_activation("stem", -1, outputs, 7, 2), 3, 2, 1
         )
     return layers.add_conv_norm_activation("stem", -1, outputs, 3)

@@ -54,12 +54,12 @@ class ModelInputs:
     def dtypes(self) -> tuple[str, ...]:
         return tuple(dtype for _, dtype in self.tensors.values())
 
-    def add(self, name: str, shape: tuple[int, ...], dtype: str = "float32") -> None:
+    def add_tensor(self, name: str, shape: tuple[int, ...], dtype: str = "float32") -> None:
         self.tensors[name] = shape, dtype
 
     def add_sequence_input(self, name: str, length: int, *sizes: int, dtype: str = "int64") -> None:
         self.sequence = length
-        self.add(name, (length, *sizes), dtype)
+        self.add_tensor(name, (length, *sizes), dtype)
 
 
 @dataclass(frozen=True, slots=True)

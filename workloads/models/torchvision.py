@@ -193,8 +193,8 @@ def _make_image_feed(
     else:
         assert options.data_dir is not None
         folders = images.read_class_folders(options.data_dir, loaded.classes, loaded.transforms)
-        dataset = folders.sample(count, options.seed)
-        problem = dataset.problem
+        dataset = folders.draw_images(count, options.seed)
+        problem = dataset.describe_unreadable_image
     if count_samples(dataset) < count:
         reason = (
             f"{options.data_dir} has only {count_samples(dataset)} of the {count} requested "

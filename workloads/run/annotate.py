@@ -73,7 +73,7 @@ class _OpenRangeStack:
         """How many of them are compiled; hooks do nothing inside these."""
         self.makers = NodeLayers()
 
-    def innermost(self) -> _RunningLayer | None:
+    def find_innermost_named_layer(self) -> _RunningLayer | None:
         """Return the innermost running module with a name; None without one, or when a node started
         inside it."""
         for item in reversed(self.open):
@@ -185,17 +185,19 @@ class LayerRangeAnnotator:
             or layer.module() is not module
             or module.__dict__.get("_compiled_call_impl") is not None
         ):
-            layer = self._meet(module, running, recompute)
+            layer = self._make_running_layer(module, running, recompute)
         running.calls += 1
         running.open.append(layer)
         if layer.name is not None:
-            running.makers.mark(layer.name)
+            running.makers.note_layer_of_next_nodes(layer.name)
             self._push(f"{layer.name}:recompute" if recompute else layer.forward)
 
-    def _meet(self, module: nn.Module, running: _OpenRangeStack, recompute: bool) -> _RunningLayer:
+    def _make_running_layer(
+        self, module: nn.Module, running: _OpenRangeStack, recompute: bool
+    ) -> _RunningLayer:
         """Return the layer of a module called for the first time, or of one that cannot be kept."""
-        parent = running.innermost()
-        name = self._names.find(
+        parent = running.find_innermost_named_layer()
+        name = self._names.find_name(
             module, None if parent is None else parent.module(), roots=not recompute
         )
         layer = _RunningLayer(module, name, is_compiled_region(module))
@@ -212,7 +214,7 @@ class LayerRangeAnnotator:
     def _claim_nodes_of_layer(self, running: _OpenRangeStack, outputs: Iterable[Tensor]) -> None:
         """Before torch 2.1: the nodes that the innermost running layer made up to here are
         its own."""
-        layer = running.innermost()
+        layer = running.find_innermost_named_layer()
         if layer is not None and layer.name is not None and is_grad_enabled():
             inputs = set().union(*running.inputs)
             hook_nodes_between(
@@ -250,8 +252,8 @@ class LayerRangeAnnotator:
                 return
             self._close_down_to_level(running, level)
         if running.calls:
-            parent = running.innermost()
-            makers.mark(None if parent is None else parent.name)
+            parent = running.find_innermost_named_layer()
+            makers.note_layer_of_next_nodes(None if parent is None else parent.name)
             return
         if HAS_NUMBERS and self._active and makers.starts and next_number() > makers.starts[0]:
             outputs = (result,) if isinstance(result, Tensor) else iterate_output_tensors(result)

@@ -32,15 +32,15 @@ _everywhere: list[bool] = []
 class DeviceClock:
     """For a CPU, where a call returns when its operation is complete.
 
-    Marks are cheap and never wait; their times are read after ``wait``.
+    Marks are cheap and never wait; their times are read after ``wait_for_marks``.
     """
 
     kind = "monotonic"
 
-    def mark(self) -> Any:
+    def record_mark(self) -> Any:
         return time.monotonic_ns()
 
-    def wait(self) -> None:
+    def wait_for_marks(self) -> None:
         """Wait for the device to reach every mark."""
 
     def start_ns(self, mark: Any) -> int:
@@ -113,16 +113,16 @@ class CudaEventClock(DeviceClock):
 
     def __init__(self) -> None:
         torch.cuda.synchronize()
-        self._base = self.mark()
+        self._base = self.record_mark()
         torch.cuda.synchronize()
         self._base_ns = time.monotonic_ns()
 
-    def mark(self) -> torch.cuda.Event:
+    def record_mark(self) -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 
-    def wait(self) -> None:
+    def wait_for_marks(self) -> None:
         torch.cuda.synchronize()
 
     def start_ns(self, mark: torch.cuda.Event) -> int:
@@ -152,20 +152,21 @@ class StepTimeline:
         self._scores: dict[tuple[int, str], tuple[Tensor | float | None, float | None]] = {}
 
     @contextmanager
-    def time(self, number: int, phase: str) -> Iterator[None]:
+    def time_block(self, number: int, phase: str) -> Iterator[None]:
         """Time a block; a block that raises leaves no row."""
-        start = self.clock.mark()
+        start = self.clock.record_mark()
         yield
-        self._spans.append((number, phase, start, self.clock.mark()))
+        self._spans.append((number, phase, start, self.clock.record_mark()))
 
-    def note(
+    def set_loss_and_accuracy(
         self, number: int, phase: str, loss: Tensor | float | None, accuracy: float | None = None
     ) -> None:
-        """Set a row's loss (a scalar, left on its device until ``rows``) and accuracy (0..1)."""
+        """Set a row's loss (a scalar, left on its device until ``build_step_rows``) and accuracy
+        (0..1)."""
         self._scores[number, phase] = loss.detach() if isinstance(loss, Tensor) else loss, accuracy
 
-    def rows(self) -> list[Step]:
-        self.clock.wait()
+    def build_step_rows(self) -> list[Step]:
+        self.clock.wait_for_marks()
         rows = []
         for number, phase, start, end in self._spans:
             loss, accuracy = self._scores.get((number, phase), (None, None))

@@ -93,7 +93,7 @@ def run_inference_and_wait(setup: WorkloadSetup, inputs: Tensor, phase: Phase = 
     if isinstance(outputs, Tensor):
         with torch.inference_mode(), phase("copy"):
             outputs = outputs.to("cpu")
-    setup.clock.wait()
+    setup.clock.wait_for_marks()
     return outputs
 
 
@@ -140,11 +140,11 @@ class TimedRanges(RangeBackend):
         """Name, start, end, and (start, end) of the ranges directly inside it."""
 
     def push(self, name: str) -> None:
-        self._open.stack.append((name, self._clock.mark(), []))
+        self._open.stack.append((name, self._clock.record_mark(), []))
 
     def pop(self) -> None:
         name, start, within = self._open.stack.pop()
-        end = self._clock.mark()
+        end = self._clock.record_mark()
         self._ended.append((name, start, end, within))
         if self._open.stack:
             self._open.stack[-1][2].append((start, end))
@@ -152,7 +152,7 @@ class TimedRanges(RangeBackend):
     def read_times(self) -> dict[str, int]:
         """Nanoseconds per range name since the last call, without inner ranges; waits for
         the device."""
-        self._clock.wait()
+        self._clock.wait_for_marks()
         between = self._clock.measure_ns_between
         times: dict[str, int] = defaultdict(int)
         for name, start, end, within in self._ended:
@@ -195,13 +195,13 @@ def run_epochs(setup: WorkloadSetup, record: WorkloadRecord) -> None:
     shuffle = torch.Generator().manual_seed(setup.options.seed)
     for number in range(setup.options.epochs):
         timeline = StepTimeline(setup.clock)
-        with timeline.time(number, "epoch"):
+        with timeline.time_block(number, "epoch"):
             loss = _train_epoch(setup, shuffle)
-        with timeline.time(number, "test"):
+        with timeline.time_block(number, "test"):
             test_loss, accuracy, dice = evaluate_on_test_data(setup)
-        timeline.note(number, "epoch", loss, accuracy)
-        timeline.note(number, "test", test_loss, accuracy)
-        record.steps += timeline.rows()
+        timeline.set_loss_and_accuracy(number, "epoch", loss, accuracy)
+        timeline.set_loss_and_accuracy(number, "test", test_loss, accuracy)
+        record.steps += timeline.build_step_rows()
         if setup.parts.overlap:  # mean Dice over all classes but the first (background)
             record.summaries.append(Summary(f"dice:epoch:{number}", dice, "ratio"))
         if setup.parts.scheduler is not None:
@@ -311,11 +311,13 @@ def run_workload(
     return record
 
 
-def _repeat_batches(setup: WorkloadSetup, most: int) -> Iterator[Batch]:
+def _repeat_batches(setup: WorkloadSetup, max_batches: int) -> Iterator[Batch]:
     """Endless full batches, made beforehand."""
     if setup.parts.feed is not None:
-        return setup.parts.feed.load_warmup_batches(most)
-    return cycle(mnist.make_fixed_batches(setup.parts.train_data, setup.options.batch_size, most))
+        return setup.parts.feed.load_warmup_batches(max_batches)
+    return cycle(
+        mnist.make_fixed_batches(setup.parts.train_data, setup.options.batch_size, max_batches)
+    )
 
 
 def _run_warmup_steps(setup: WorkloadSetup, record: WorkloadRecord) -> None:
@@ -342,7 +344,7 @@ def _run_measured_steps(setup: WorkloadSetup, record: WorkloadRecord) -> None:
     steps = (
         options.steps if options.within is None else _estimate_steps_within(setup, options.within)
     )
-    start = setup.clock.mark()
+    start = setup.clock.record_mark()
     try:
         with ExitStack() as contexts:
             if options.compile:  # hooks cause a recompilation: let it happen before the window
@@ -358,27 +360,29 @@ def _run_measured_steps(setup: WorkloadSetup, record: WorkloadRecord) -> None:
             ):
                 contexts.enter_context(context)
             wait = CpuWaitMeter()
-            start = setup.clock.mark()
+            start = setup.clock.record_mark()
             for number in range(steps if feed is None else feed.steps):
                 _measure_step(setup, timeline, number, batches)
-            end = setup.clock.mark()
-            setup.clock.wait()
+            end = setup.clock.record_mark()
+            setup.clock.wait_for_marks()
             record.summaries += wait.summaries()
         record.duration_ns = setup.clock.measure_ns_between(start, end)
         record.gaps += annotator.gaps if annotator is not None else []
         if feed is not None:
             for images, targets in batches:
-                with timeline.time(feed.steps, REST):
+                with timeline.time_block(feed.steps, REST):
                     outputs = run_inference_and_wait(setup, images)
-                timeline.note(feed.steps, REST, *feed.score_batch(outputs, targets))
+                timeline.set_loss_and_accuracy(
+                    feed.steps, REST, *feed.score_batch(outputs, targets)
+                )
     finally:
-        record.steps += timeline.rows()
+        record.steps += timeline.build_step_rows()
         add_run_summaries(setup, record)
 
 
 def _estimate_steps_within(setup: WorkloadSetup, seconds: float) -> int:
     """Return how many measured steps fit into the time, estimated from one extra step."""
-    setup.clock.wait()
+    setup.clock.wait_for_marks()
     began = time.monotonic()
     _run_unmeasured_steps(setup, _repeat_batches(setup, 1), 1)
     fit = int(seconds / (time.monotonic() - began))
@@ -388,7 +392,7 @@ def _estimate_steps_within(setup: WorkloadSetup, seconds: float) -> int:
 def _run_unmeasured_steps(setup: WorkloadSetup, batches: Iterator[Batch], steps: int) -> None:
     for _ in range(steps):
         run_step(setup, next(batches))
-    setup.clock.wait()
+    setup.clock.wait_for_marks()
 
 
 def _measure_step(
@@ -396,11 +400,17 @@ def _measure_step(
 ) -> None:
     @contextmanager
     def time_phase(name: str) -> Iterator[None]:
-        with mark_range(setup.ranges, f"{RANGE_PREFIX}phase:{name}"), timeline.time(number, name):
+        with (
+            mark_range(setup.ranges, f"{RANGE_PREFIX}phase:{name}"),
+            timeline.time_block(number, name),
+        ):
             yield
 
     feed = setup.parts.feed
-    with mark_range(setup.ranges, f"{RANGE_PREFIX}step:{number}"), timeline.time(number, "step"):
+    with (
+        mark_range(setup.ranges, f"{RANGE_PREFIX}step:{number}"),
+        timeline.time_block(number, "step"),
+    ):
         with time_phase("data"):
             batch = next(batches)
         if feed is None:
@@ -409,7 +419,7 @@ def _measure_step(
             outputs = run_inference_and_wait(setup, batch[0], time_phase)
     if feed is not None:
         scores = feed.score_batch(outputs, batch[1])
-    timeline.note(number, "step", *scores)
+    timeline.set_loss_and_accuracy(number, "step", *scores)
 
 
 def _describe_variant(

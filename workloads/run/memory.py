@@ -33,7 +33,7 @@ class MemoryWatch:
                 Gap(f"memory:{name}", "not_available", reason) for name, reason in _CPU_GAPS.items()
             ]
 
-    def read(self, moment: str) -> None:
+    def record_figures(self, moment: str) -> None:
         """Read the current figures; ``moment``: start (no model yet), before (the first step) or
         after (all else)."""
         if self._cuda:
@@ -44,9 +44,9 @@ class MemoryWatch:
                 *read_free_and_total_memory(),
             )
             for quantity, amount in zip(_CPU_GAPS, amounts):
-                self._add(moment, quantity, amount)
-        self._add(moment, "host_available", read_proc_bytes("/proc/meminfo", "MemAvailable"))
-        self._add(moment, "host_resident", read_proc_bytes("/proc/self/status", "VmRSS"))
+                self._add_figure(moment, quantity, amount)
+        self._add_figure(moment, "host_available", read_proc_bytes("/proc/meminfo", "MemAvailable"))
+        self._add_figure(moment, "host_resident", read_proc_bytes("/proc/self/status", "VmRSS"))
 
     def reset_peak(self) -> None:
         if self._cuda:
@@ -60,17 +60,17 @@ class MemoryWatch:
 
     def fill_record(self, record: WorkloadRecord) -> None:
         """Read the last figures, and put all into the record."""
-        self.read("after")
+        self.record_figures("after")
         record.memory = self.figures
         record.gaps += self.gaps
 
     def read_peak(self) -> None:
         if self._cuda:
-            self._add("peak", "allocated", torch.cuda.max_memory_allocated())
-            self._add("peak", "reserved", torch.cuda.max_memory_reserved())
-        self._add("peak", "host_resident", read_proc_bytes("/proc/self/status", "VmHWM"))
+            self._add_figure("peak", "allocated", torch.cuda.max_memory_allocated())
+            self._add_figure("peak", "reserved", torch.cuda.max_memory_reserved())
+        self._add_figure("peak", "host_resident", read_proc_bytes("/proc/self/status", "VmHWM"))
 
-    def _add(self, moment: str, quantity: str, amount: int | None) -> None:
+    def _add_figure(self, moment: str, quantity: str, amount: int | None) -> None:
         if amount is not None:
             self.figures.append(MemoryFigure(moment, quantity, amount))
         else:

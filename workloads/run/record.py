@@ -73,7 +73,7 @@ class WorkloadRecord:
             with write_file_atomically(path, "record") as part:
                 part.write_text(text + "\n")
 
-    def end(self, reason: str | None) -> None:
+    def set_status(self, reason: str | None) -> None:
         """Set the status; ``reason``: why it is not ok."""
         if reason is None:
             self.status = "ok"
@@ -116,7 +116,7 @@ def write_record_around(record: WorkloadRecord, options: WorkloadOptions) -> Ite
         reason = explain_failure(error, options)
         raise
     finally:
-        record.end(reason)
+        record.set_status(reason)
         record.write(options.record)
 
 

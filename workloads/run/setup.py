@@ -237,13 +237,13 @@ def prepare_workload(
     record.environment = collect_environment()
     record.device = describe_device(options.device)
     memory = MemoryWatch(options.device)
-    memory.read("start")
+    memory.record_figures("start")
     parts = workload.build(options, model_options)
     parts.model.to(options.device).train(options.mode == "train")
     record.environment |= parts.facts
     record.parameters = count_parameters(parts.model)
     scaler, clock = make_loss_scaler(options.precision, options.device), make_clock(options.device)
-    memory.read("before")
+    memory.record_figures("before")
     record.clock = clock.kind
     record.gaps += list_window_gaps(options.window, options.device)
     record.gaps += list_precision_gaps(options.precision, record.device)

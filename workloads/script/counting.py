@@ -48,7 +48,7 @@ class EventCycle:
     """No more learning: the window is open."""
     _rounds: int = 0
 
-    def event(self, source: int) -> bool:
+    def note_event(self, source: int) -> bool:
         """Note an event of ``source``. Whether it ends a round, as far as is known."""
         if source not in self.order and not self.frozen:
             self.order.append(source)
@@ -99,8 +99,8 @@ class StepEndDetector:
             self.steps = 0  # calls before the first optimizer's step were not steps
         if not self.optimizers.frozen:
             self._by_backward = False
-        self._hear(source)
-        return self._count(self.named is not None or self.optimizers.event(source))
+        self._note_source(source)
+        return self._count_step_end(self.named is not None or self.optimizers.note_event(source))
 
     def note_model_call(self, source: int) -> bool:
         self.calls += 1
@@ -110,11 +110,11 @@ class StepEndDetector:
             self._by_backward or self.optimizers_alive() or self.optimizers.order
         ):
             return False
-        self._hear(source)
-        return self._count(self.models.event(source))
+        self._note_source(source)
+        return self._count_step_end(self.models.note_event(source))
 
     def note_module_call(self, name: str) -> bool:
-        return self._count(self.kind == "forward" and self.named == name)
+        return self._count_step_end(self.kind == "forward" and self.named == name)
 
     def note_backward_end(self) -> bool:
         if self.kind == "auto" and not self.models.frozen:
@@ -123,7 +123,7 @@ class StepEndDetector:
                 # earlier calls were not steps, nor were passes before there was an optimizer
                 self.steps = 0
             self._by_backward = without_optimizer
-        return self._count(self.ends_with_backward)
+        return self._count_step_end(self.ends_with_backward)
 
     @property
     def ends_with_backward(self) -> bool:
@@ -160,11 +160,11 @@ class StepEndDetector:
             else "the optimizer's step"
         )
 
-    def _hear(self, source: int) -> None:
+    def _note_source(self, source: int) -> None:
         self._heard[source] = self._heard.get(source, 0) + 1
         self._ender = source
 
-    def _count(self, ends: bool) -> bool:
+    def _count_step_end(self, ends: bool) -> bool:
         self.steps += ends
         return ends
 
@@ -188,7 +188,7 @@ class SampleCounter:
         self._steps: list[tuple[int | None, int]] = []
         """(samples, or None when unknown; batches) of each measured step."""
 
-    def called(self, inputs: Any, grad: bool) -> None:
+    def note_model_call(self, inputs: Any, grad: bool) -> None:
         """A call of a model. ``inputs``: its input tensors, in order."""
         first = next(iter(inputs), None)
         if first is None or not first.dim():
@@ -207,9 +207,9 @@ class SampleCounter:
         if measured:
             self._steps.append(self._count_samples_and_batches(optimizers))
         self._before = self._calls
-        self.forget()
+        self.drop_calls_since_step()
 
-    def forget(self) -> None:
+    def drop_calls_since_step(self) -> None:
         """What came since the last step belongs to none."""
         self._calls = []
         self._inferred = self._inferences = self._passes = 0
@@ -217,7 +217,7 @@ class SampleCounter:
     def _count_samples_and_batches(self, optimizers: int) -> tuple[int | None, int]:
         if not self._passes and not self._calls:
             return self._inferred, self._inferences
-        batches = min(self._passes, self._distinct())
+        batches = min(self._passes, self._count_calls_with_own_data())
         if optimizers > 1 or batches <= 1:
             return None, 1  # two optimizers see the same batch
         sizes = {call.size for call in self._calls}
@@ -225,7 +225,7 @@ class SampleCounter:
             return sum(call.size for call in self._calls), batches
         return (sizes.pop() * batches if len(sizes) == 1 else None), batches
 
-    def _distinct(self) -> int:
+    def _count_calls_with_own_data(self) -> int:
         """Return calls with data of their own. The same tensor given twice is one batch (optimizers
         that look ahead), unless the step before had it too: a script that computes on made-up data
         may have no other."""

@@ -77,7 +77,7 @@ class ScriptFacts:
         if kind is not None:
             record.device = run_setup.describe_device(kind)
         record.mode = "train" if self.trained else "infer" if self.inputs else None
-        record.precision, problem = self._judge_precision(kind, record.ops)
+        record.precision, problem = self._judge_precision_or_reason(kind, record.ops)
         if problem is not None:
             record.gaps.append(Gap("precision", "ambiguous", problem))
         # the samples of several batches say how the batch size fits
@@ -106,7 +106,7 @@ class ScriptFacts:
                 record.summaries.append(Summary(SAMPLES_PER_STEP, samples, "1"))
         record.gaps.append(Gap("batch_size", "ambiguous", reason))
 
-    def _judge_precision(
+    def _judge_precision_or_reason(
         self, kind: str | None, ops: Sequence[OpShape]
     ) -> tuple[str | None, str | None]:
         """Return (precision, why it is unknown)."""
@@ -152,11 +152,11 @@ class ScriptProfilerWatch:
         self._undo = ExitStack()
 
     @property
-    def running(self) -> bool:
+    def is_profiler_running(self) -> bool:
         return bool(self._running)
 
     @contextmanager
-    def ours(self) -> Iterator[None]:
+    def treat_as_perfctls(self) -> Iterator[None]:
         """Profilers started or stopped in the block are perfctl's."""
         before, self._ours = self._ours, True
         try:
@@ -167,12 +167,12 @@ class ScriptProfilerWatch:
     def start(self) -> None:
         for name in ("_prepare_trace", "__exit__"):
             if hasattr(profile, name):
-                self._undo.callback(self._watch(name))
+                self._undo.callback(self._wrap_profiler_method(name))
 
     def stop(self) -> None:
         self._undo.close()
 
-    def _watch(self, name: str) -> Callable[[], None]:
+    def _wrap_profiler_method(self, name: str) -> Callable[[], None]:
         function = getattr(profile, name)
 
         @functools.wraps(function)

@@ -50,21 +50,23 @@ class GraphCaptureWatch:
         if self._wanted and hasattr(graph, "capture_begin"):
             for name in ("capture_begin", "capture_end"):
                 self._undo.callback(
-                    replace_attribute(graph, name, self._wrap(name, getattr(graph, name)))
+                    replace_attribute(
+                        graph, name, self._wrap_capture_call(name, getattr(graph, name))
+                    )
                 )
 
     def stop(self) -> None:
         self._close_capture_ranges()
         self._undo.close()
 
-    def _wrap(self, name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_capture_call(self, name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
         is_begin = name == "capture_begin"
 
         @functools.wraps(inner)
         def capture(*args: Any, **kwargs: Any) -> Any:
             if is_begin:
                 with suppress(Exception):  # an error of perfctl's own is none of the script's
-                    self._enter()
+                    self._open_capture_ranges()
             try:
                 result = inner(*args, **kwargs)
             except BaseException:
@@ -76,7 +78,7 @@ class GraphCaptureWatch:
 
         return capture
 
-    def _enter(self) -> None:
+    def _open_capture_ranges(self) -> None:
         """Before the capture begins: during it CUDA refuses what is no work of a stream."""
         if self._is_open() or self._annotator is not None:
             return

@@ -128,7 +128,7 @@ class ScriptOptions:
             *self.command.argv,
         )
 
-    def template(self) -> str | None:
+    def build_variant_template(self) -> str | None:
         """``variant``, else the command's arguments with {batch} for the batch size; None
         without arguments.
 

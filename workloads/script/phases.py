@@ -48,15 +48,15 @@ class PhaseRanges:
         self._undo = ExitStack()
         self.number = 0
 
-    def begin(self, name: str) -> None:
+    def open_phase(self, name: str) -> None:
         """A phase that is captured into a CUDA graph has no time: its events would become nodes of
         the graph."""
         self._ranges.push(f"{RANGE_PREFIX}phase:{name}")
         self._open.append(
-            (name, self.number, None if is_capturing_cuda_graph() else self._clock.mark())
+            (name, self.number, None if is_capturing_cuda_graph() else self._clock.record_mark())
         )
 
-    def end(self) -> None:
+    def close_phase(self) -> None:
         if not self._open:
             return  # already closed with its step
         name, number, start = self._open.pop()
@@ -66,25 +66,25 @@ class PhaseRanges:
             and not is_capturing_cuda_graph()
             and all(name != name_of_open for name_of_open, _, _ in self._open)
         ):
-            self._spans.append((number, name, start, self._clock.mark()))
+            self._spans.append((number, name, start, self._clock.record_mark()))
 
     def add_step_times(self, start: Any, end: Any) -> None:
         self._spans.append((self.number, "step", start, end))
 
     def close_all(self) -> None:
         while self._open:
-            self.end()
+            self.close_phase()
 
-    def rows(self) -> list[Step]:
+    def build_phase_rows(self) -> list[Step]:
         """One row per step and phase with its total time, by start time."""
-        self._clock.wait()
+        self._clock.wait_for_marks()
         sums: dict[tuple[int, str], list[int]] = {}
         for number, name, start, end in self._spans:
             first, total = sums.setdefault((number, name), [self._clock.start_ns(start), 0])
             sums[number, name] = [first, total + self._clock.measure_ns_between(start, end)]
         return sort_steps_by_start(Step(*key, first, total) for key, (first, total) in sums.items())
 
-    def wrap(self, on_gpu: bool, counts_here: Callable[[], bool]) -> None:
+    def wrap_torch_functions(self, on_gpu: bool, counts_here: Callable[[], bool]) -> None:
         """Wrap torch's functions. ``counts_here``: whether the calling thread counts."""
         copies = [(Tensor, name, "copy") for name in _COPIES] if on_gpu else []
         for owner, name, phase in (*_WRAPPED, *copies):
@@ -106,12 +106,12 @@ class PhaseRanges:
             ):
                 return function(*args, **kwargs)
             depth = len(self._open)
-            self.begin(phase)
+            self.open_phase(phase)
             try:
                 return function(*args, **kwargs)
             finally:
                 while len(self._open) > depth:
-                    self.end()
+                    self.close_phase()
 
         return wrapped
 
@@ -185,7 +185,7 @@ class OptimizerWatch:
         self._active = False
         self._undo.close()
 
-    def count(self) -> int:
+    def count_live_optimizers(self) -> int:
         """Return number of live optimizers that are not stepped by another one."""
         return len(self._made) - len(self._inner) + self._exist
 

@@ -58,7 +58,7 @@ class ScriptRecordWriter:
         """``tell``: called with a line for the user; None prints it to stderr."""
         self.options, self.tell = options, tell or print_to_stderr
         self.name = escape_non_utf8(options.command.name)
-        template = options.template()
+        template = options.build_variant_template()
         values: dict[str, Any] = {"command": escape_non_utf8(shlex.join(options.command.argv))}
         values.update(
             (field, getattr(options, field))
@@ -92,7 +92,7 @@ class ScriptRecordWriter:
         self.write()
         return options
 
-    def end(self, error: BaseException | None) -> None:
+    def note_script_end(self, error: BaseException | None) -> None:
         """Note the end of the script, and its exception, once. Does nothing in a forked child."""
         if os.getpid() != self.process or self._ended:
             return
@@ -109,13 +109,13 @@ class ScriptRecordWriter:
                 )
         if self.options.duration is not None:  # written when the window closed
             return
-        self.judge(error, lack)
+        self.set_status(error, lack)
         try:
             self.write()
         except WorkloadError as problem:
             self.tell(str(problem))
 
-    def judge(self, error: BaseException | None, lack: str) -> None:
+    def set_status(self, error: BaseException | None, lack: str) -> None:
         """Set status and reason. ``lack``: why there are too few steps; "" for enough.
 
         A script that ended well after fewer measured steps than requested did not fail; a gap
@@ -123,7 +123,7 @@ class ScriptRecordWriter:
         """
         failure = _describe_failure(self.name, error)
         has_steps = any(row.phase == "step" for row in self.record.steps)
-        self.record.end(failure or (None if has_steps else lack or None))
+        self.record.set_status(failure or (None if has_steps else lack or None))
         if lack and (failure or has_steps):
             self.record.gaps.append(Gap("step", "not_collected", lack))
         if lack and not failure:

@@ -144,10 +144,10 @@ class _ImportWatcher:
         )
         spec = next((spec_of_other for spec_of_other in specs if spec_of_other is not None), None)
         if spec is not None and spec.loader is not None:
-            self._watch(spec.loader)
+            self._patch_loader(spec.loader)
         return spec
 
-    def _watch(self, loader: Any) -> None:
+    def _patch_loader(self, loader: Any) -> None:
         """Patch this loader only, until the module was executed."""
         execute = loader.exec_module
 
@@ -200,12 +200,12 @@ def run_script(arguments: Sequence[str]) -> int:
     try:
         execute_as_main(options.command)
     except BaseException as error:
-        keeper.end(error)
+        keeper.note_script_end(error)
         if isinstance(error, KeyboardInterrupt):
             _interrupted.append(True)
         _hide_perfctl_frames()
         raise
-    keeper.end(None)
+    keeper.note_script_end(None)
     return 0
 
 
@@ -215,7 +215,7 @@ def watch_this_process() -> None:
     options = parse_script_options(json.loads(os.environ[WATCH_VARIABLE]))
     keeper = ScriptRecordWriter(options)
     _watch_from_import_on(options, keeper)
-    atexit.register(keeper.end, None)
+    atexit.register(keeper.note_script_end, None)
 
 
 def _watch_from_import_on(options: ScriptOptions, keeper: ScriptRecordWriter) -> None:
@@ -248,7 +248,7 @@ def _record_before_os_exit(keeper: ScriptRecordWriter) -> None:
     @functools.wraps(exit_at_once)
     def record_and_exit(status: int) -> NoReturn:
         with suppress(Exception):  # perhaps after the end of the script
-            keeper.end(SystemExit(status))
+            keeper.note_script_end(SystemExit(status))
         exit_at_once(status)
 
     os._exit = record_and_exit

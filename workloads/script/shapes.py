@@ -54,7 +54,7 @@ class StepShapeRecorder:
         self._waited = 0
 
     @property
-    def running(self) -> bool:
+    def is_recording(self) -> bool:
         return self._running is not None
 
     @property
@@ -73,7 +73,10 @@ class StepShapeRecorder:
             return False  # it is not the first call
         first = tuple(list_tensor_shapes(arguments))
         if self._measured:
-            return any(step[:1] and step[0][: len(first)] == first for step in self._missing())
+            return any(
+                step[:1] and step[0][: len(first)] == first
+                for step in self._list_unrecorded_steps()
+            )
         return first in self._passed_by or all(
             not step or step[0][: len(first)] != first for step in self._kept
         )
@@ -85,7 +88,7 @@ class StepShapeRecorder:
         self._running = Recorder(None, names=self._names)
         self._running.__enter__()
         if module is not None:
-            self._running.enter(module, arguments)
+            self._running.note_module_call(module, arguments)
 
     def note_call(self, shapes: Shapes) -> None:
         self._calls.append(shapes)
@@ -126,10 +129,12 @@ class StepShapeRecorder:
         of each later step."""
         self._waited += 1
         return self.is_empty or (
-            bool(self._missing()) and self._waited <= AFTERWARDS and len(self._kept) < MOST
+            bool(self._list_unrecorded_steps())
+            and self._waited <= AFTERWARDS
+            and len(self._kept) < MOST
         )
 
-    def _missing(self) -> list[Step]:
+    def _list_unrecorded_steps(self) -> list[Step]:
         return [step for step in dict.fromkeys(self._measured) if step not in self._kept]
 
     def fill_record(self, record: WorkloadRecord) -> None:
@@ -178,7 +183,7 @@ class StepShapeRecorder:
         )
         never = (
             " (they first occurred in the measured steps, and not after them)"
-            if self._missing()
+            if self._list_unrecorded_steps()
             else ""
         )
         inputs = f"with inputs {_format_step_shapes(best)}"

@@ -89,7 +89,7 @@ class MeasuredSteps:
         )
         self._gaps = list_window_gaps(options.window, device)
         self._memory = MemoryWatch(device)
-        self._memory.read("before")
+        self._memory.record_figures("before")
         self._clock = make_clock(device)
         self._stack = ExitStack()
         self._began: Any = None
@@ -101,18 +101,18 @@ class MeasuredSteps:
         )
         self.done = 0
 
-    def open(self) -> None:
+    def start_measuring(self) -> None:
         """Start measuring. Raises WorkloadError or RuntimeError when the profiler cannot
         be notified."""
         self._stack.enter_context(self._make_window())
         self._ranges.push(_WINDOW)
         self._stack.callback(self._ranges.pop)
-        self.phases.wrap(self._device == "cuda", self._lead.counts_current_thread)
+        self.phases.wrap_torch_functions(self._device == "cuda", self._lead.counts_current_thread)
         self._stack.callback(self.phases.unwrap_torch)
         if self.annotator is not None:
             self._stack.enter_context(self.annotator)
         self._wait = CpuWaitMeter()
-        self._began = self._clock.mark()
+        self._began = self._clock.record_mark()
         self._begin_step()
 
     def continue_in_this_thread(self, was_idle: bool) -> None:
@@ -131,7 +131,7 @@ class MeasuredSteps:
         self._end_step()
         self._begin_step()
 
-    def close(self, record: WorkloadRecord, is_complete: bool) -> None:
+    def finish_measuring(self, record: WorkloadRecord, is_complete: bool) -> None:
         """End measuring and fill in the record; ``is_complete``: the current step ended. Raises
         WorkloadError for the trace."""
         self._close_ranges()
@@ -144,7 +144,9 @@ class MeasuredSteps:
         try:
             self._stack.close()
         finally:
-            record.steps += [row for row in self.phases.rows() if row.number < self.done]
+            record.steps += [
+                row for row in self.phases.build_phase_rows() if row.number < self.done
+            ]
             record.summaries += waited
             record.clock = self._clock.kind
             record.duration_ns = (
@@ -167,10 +169,10 @@ class MeasuredSteps:
     def _begin_step(self) -> None:
         self.phases.number = self.done
         self._ranges.push(f"{RANGE_PREFIX}step:{self.done}")
-        self._step = self._clock.mark()
+        self._step = self._clock.record_mark()
 
     def _end_step(self) -> Any:
-        end = self._clock.mark()
+        end = self._clock.record_mark()
         self.phases.add_step_times(self._step, end)
         self._ranges.pop()
         self.done += 1
@@ -205,8 +207,8 @@ class ScriptWatch:
         self._facts = ScriptFacts()
         self._names = ModuleNames()
         self._optimizers = OptimizerWatch(
-            lambda: self._call_in_window(lambda phases: phases.begin("optimizer")),
-            lambda: self._call_in_window(PhaseRanges.end),
+            lambda: self._call_in_window(lambda phases: phases.open_phase("optimizer")),
+            lambda: self._call_in_window(PhaseRanges.close_phase),
             self._note_optimizer_step_end,
         )
         self._marker = self._make_step_marker()
@@ -235,7 +237,7 @@ class ScriptWatch:
 
     def _make_step_marker(self) -> StepEndDetector:
         kind, _, class_name = self._options.step_marker.partition(":")
-        return StepEndDetector(kind, class_name or None, self._optimizers.count)
+        return StepEndDetector(kind, class_name or None, self._optimizers.count_live_optimizers)
 
     def start(self, *optimizers: torch.optim.Optimizer) -> None:
         """Called when torch was imported, before the script continues. ``optimizers``: those that
@@ -276,11 +278,11 @@ class ScriptWatch:
         """Note the end of the script. Returns why there are too few steps; "" for enough."""
         if self._window is not None:
             self._close_window(is_complete=False)
-        self._stop()
+        self._undo_patches()
         if self._times is not None:
             return ""
         if not self._filled:
-            self._fill()
+            self._fill_record()
         if self._broken is not None:
             return self._broken
         done = sum(row.phase == "step" for row in self._record.steps)
@@ -306,19 +308,19 @@ class ScriptWatch:
             return
         if self._window is None:
             if self._opens_before_call(module):
-                self._open()
+                self._open_window()
                 if self._window is not None and self._window.annotator is not None:
                     # torch collected this call's hooks before
                     self._window.annotator._before(module, arguments)
             elif (
                 _counts_as_model(module)
-                and not self._recorder.running
+                and not self._recorder.is_recording
                 and self._recorder.needs_recording(arguments)
             ):
                 self._marker.listen()
                 self._recorder.start(module, arguments)
         if self._window is not None:
-            self._window.phases.begin("forward" if torch.is_grad_enabled() else "inference")
+            self._window.phases.open_phase("forward" if torch.is_grad_enabled() else "inference")
 
     def _opens_before_call(self, module: nn.Module) -> bool:
         if self._measured or self._times is None:
@@ -343,7 +345,7 @@ class ScriptWatch:
             and _counts_as_model(module)
             and (leads or (self._lead.fixed and self._is_own_call(module)))
         ):
-            self._samples.called(
+            self._samples.note_model_call(
                 iterate_tensors((arguments, hook_arguments[0] if hook_arguments[0] else None)),
                 torch.is_grad_enabled(),
             )
@@ -408,7 +410,7 @@ class ScriptWatch:
         """Another thread leads from now on. What a thread that still lives did was not the
         script's steps."""
         if not from_dead:
-            self._samples.forget()
+            self._samples.drop_calls_since_step()
         if self._window is not None:
             self._window.continue_in_this_thread(was_idle=not from_dead)
             return
@@ -431,7 +433,7 @@ class ScriptWatch:
             late = self._marker.steps - self._options.warmup
             is_warm = late >= UNRECORDED or (late >= 0 and not self._recorder.is_empty)
             if self._is_time_to_record() or (is_warm and self._times is None):
-                self._open()
+                self._open_window()
             elif self._recorder.is_empty and not self._marker.calls:
                 # a script without modules: nothing else shows the start of a step
                 self._marker.listen()
@@ -443,9 +445,9 @@ class ScriptWatch:
         else:
             self._close_window(is_complete=True)
 
-    def _open(self) -> None:
+    def _open_window(self) -> None:
         self._recorder.stop()
-        if self._others.running:
+        if self._others.is_profiler_running:
             self._gave_way = True
             return
         self._marker.freeze()
@@ -459,8 +461,8 @@ class ScriptWatch:
                 closing.daemon = True
                 closing.start()
             window = MeasuredSteps(self._options, self._ranges, self._names, self._lead, device)
-            with self._others.ours():
-                window.open()
+            with self._others.treat_as_perfctls():
+                window.start_measuring()
             self._window, self._lead.fixed = window, True
         except (RuntimeError, OSError) as error:
             self._measured = True
@@ -477,8 +479,8 @@ class ScriptWatch:
         if window is None:
             return
         try:
-            with self._others.ours():
-                window.close(self._record, is_complete)
+            with self._others.treat_as_perfctls():
+                window.finish_measuring(self._record, is_complete)
         except (RuntimeError, OSError) as error:
             self._note_gap(f"window:{self._options.window}", error)
         if is_complete or self._times is not None:
@@ -487,10 +489,10 @@ class ScriptWatch:
     def _finish_measuring(self) -> None:
         is_timed, name = self._times is not None, self._keeper.name
         if not self._filled and (is_timed or not self._recorder.has_unrecorded_shapes()):
-            self._stop()
-            self._fill()
+            self._undo_patches()
+            self._fill_record()
             lacks_step = is_timed and not self._record.steps
-            self._keeper.judge(None, f"{name}: {NO_STEP}" if lacks_step else "")
+            self._keeper.set_status(None, f"{name}: {NO_STEP}" if lacks_step else "")
             is_last = self._options.stop and can_stop_script_here()
             if is_last:
                 self._record.environment[STOPPED_AFTER] = str(self._marker.steps)
@@ -501,7 +503,7 @@ class ScriptWatch:
                 )
                 raise SystemExit(0)  # of the script's own frames, so its handlers run
 
-    def _fill(self) -> None:
+    def _fill_record(self) -> None:
         self._filled = True
         record = self._record
         self._recorder.fill_record(record)
@@ -513,7 +515,7 @@ class ScriptWatch:
         self._facts.fill_record(record)
         record.parameters = dict(self._names.parameters)
 
-    def _stop(self) -> None:
+    def _undo_patches(self) -> None:
         while self._undo:
             with suppress(Exception):
                 self._undo.pop(0)()
@@ -529,7 +531,7 @@ class ScriptWatch:
         if self._window is not None:
             with suppress(Exception):
                 self._close_window(is_complete=False)
-        self._stop()
+        self._undo_patches()
 
     def _stop_in_forked_child(self) -> None:
         """Do not watch a forked child (a DataLoader's worker), unless a time window is to come."""
@@ -540,7 +542,7 @@ class ScriptWatch:
         if self._window is not None:
             self._window.phases.unwrap_torch()
         self._window, self._measured = None, True
-        self._stop()
+        self._undo_patches()
 
     def _note_gap(self, quantity: str, error: Exception) -> None:
         reason = replace_fields_by_flags(get_first_error_line(error))

@@ -138,7 +138,7 @@ def _run_gpu_attention(
         kernels.attention["as this device runs it, because it has data"] += 1
         return run(*tensors)
     call = AttentionCall(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
-    kernel, reason = choose_attention_kernel(kernels.gpu, call)
+    kernel, reason = choose_attention_kernel_and_reason(kernels.gpu, call)
     text = f"{kernel} kernel{f' ({reason})' if reason else ''}, {get_dtype_name(query)}"
     kernels.attention[f"{text}, head size {query.shape[-1]}"] += 1
     scale = query.shape[-1] ** -0.5 if scale is None else scale
@@ -200,7 +200,7 @@ class AttentionCall(NamedTuple):
     """Whether several heads of queries share one of keys."""
 
 
-def choose_attention_kernel(gpu: GpuChoices, call: AttentionCall) -> tuple[str, str]:
+def choose_attention_kernel_and_reason(gpu: GpuChoices, call: AttentionCall) -> tuple[str, str]:
     """Return (kernel that a GPU takes for dense tensors, why not an earlier one; "" for the first
     one that PyTorch tries)."""
     refused = {
@@ -426,7 +426,7 @@ class _CudnnRecurrent(torch.autograd.Function):
         return None, None, None, *gradients
 
 
-def choose_optimizer_update(
+def choose_optimizer_settings_and_update(
     kind: type, settings: dict[str, Any], update: str
 ) -> tuple[dict[str, Any], str]:
     """Return (settings of an optimizer, which way they make it update on a GPU). ``update``: one of

@@ -148,8 +148,8 @@ class AutocastRefused(RuntimeError):
 
 
 class TracedAutocast:
-    """Autocast of one traced step. Enter it around the whole step, and ``region`` around forward
-    and loss.
+    """Autocast of one traced step. Enter it around the whole step, and ``make_autocast_region``
+    around forward and loss.
 
     Regions that the model opens itself (``torch.autocast(..., enabled=False)``), for whatever
     device, count as CUDA's.
@@ -182,18 +182,18 @@ class TracedAutocast:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def region(self) -> torch.autocast:
+    def make_autocast_region(self) -> torch.autocast:
         """``with torch.autocast("cuda", dtype=...)``."""
         return torch.autocast("cuda", dtype=self.dtype)
 
     @property
-    def on(self) -> bool:
+    def is_enabled(self) -> bool:
         return bool(torch.is_autocast_enabled("cuda"))
 
     def convert_dtypes(self, dtypes: tuple[str, ...]) -> tuple[str, ...]:
         """Return the types of the tensors of an operation that runs in the type of autocast, after
         the casts."""
-        if not self.on:
+        if not self.is_enabled:
             return dtypes
         lower = str(self.dtype).removeprefix("torch.")
         return tuple(
@@ -210,7 +210,7 @@ class TracedAutocast:
             ("aten", FLOAT32_RESULT, self._run_with_float32_result),
             ("aten", WIDEST, self._run_in_widest_type),
             ("aten", RECURRENT, self._run_recurrent_layer),
-            ("aten", REFUSED, self._refuse_operator),
+            ("aten", REFUSED, self._raise_autocast_refused),
             ("torchvision", IN_FLOAT32_AND_BACK, self._run_in_float32_and_cast_back),
         )
         for space, names, kernel in kernels:
@@ -228,7 +228,7 @@ class TracedAutocast:
 
         def run(*args: Any, **kwargs: Any) -> Any:
             with torch._C._ExcludeDispatchKeyGuard(_KEYS):
-                return kernel(op, args, kwargs) if self.on else op(*args, **kwargs)
+                return kernel(op, args, kwargs) if self.is_enabled else op(*args, **kwargs)
 
         return run
 
@@ -304,7 +304,7 @@ class TracedAutocast:
     def _run_in_float32_and_cast_back(self, op: _Op, args: Args, kwargs: Kwargs) -> Any:
         return self._cast_tensor(self._run_in_float32(op, args, kwargs), args[0].dtype, cache=False)
 
-    def _refuse_operator(self, op: _Op, args: Args, kwargs: Kwargs) -> Any:
+    def _raise_autocast_refused(self, op: _Op, args: Args, kwargs: Kwargs) -> Any:
         raise AutocastRefused(
             "binary_cross_entropy is unsafe under autocast and raises an error there; "
             "use binary_cross_entropy_with_logits (BCEWithLogitsLoss)"
@@ -403,7 +403,7 @@ class TracedAutocast:
             device_type: str = "cuda",
         ) -> tuple[dict[str, Any] | None, dict[str, Any]]:
             settings = {
-                "enabled": self.on,
+                "enabled": self.is_enabled,
                 "dtype": self._get_lower_type(),
                 "cache_enabled": torch.is_autocast_cache_enabled(),
             }

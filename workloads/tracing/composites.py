@@ -334,7 +334,7 @@ class GlobalModuleHooks:
         self._wanted = True
         if not HAS_ALWAYS:
             INSTALLED.append(self)
-            _PATCHED.update()
+            _PATCHED.patch_while_hooked()
             return
         self._handles = [
             module_hooks.register_module_forward_pre_hook(self.before),
@@ -377,7 +377,7 @@ class GlobalModuleHooks:
         if self in INSTALLED:
             INSTALLED.remove(self)
         if not HAS_ALWAYS:
-            _PATCHED.update()
+            _PATCHED.patch_while_hooked()
 
     def _restore_after_forward(self, module: nn.Module, *hook_arguments: Any) -> None:
         self._remove_handles()

@@ -36,21 +36,23 @@ class GenerationStepTracer:
         if (weights := PRECISIONS[self.precision].weights) is not None:
             self.generator.model.to(getattr(torch, weights))
 
-    def first(self) -> StepTrace:
+    def trace_prefill(self) -> StepTrace:
         """Prefill: the whole prompt in one call."""
         generator = self.generator
-        tokens = generator.start(self.prompt)
-        return self._record(
-            generator.arguments(self.batch, tokens, self.prompt, self.device, cached=self.cached)
+        tokens = generator.count_prefill_tokens(self.prompt)
+        return self._trace_call(
+            generator.make_call_arguments(
+                self.batch, tokens, self.prompt, self.device, cached=self.cached
+            )
         )
 
-    def at(self, context: int) -> StepTrace:
+    def trace_step_at(self, context: int) -> StepTrace:
         """Return the step whose token is number ``context`` of the decoder: those before it are in
         the cache, or are run again."""
         generator, device = self.generator, self.device
         try:
             before = context - 1 if self.cached else 1
-            arguments = generator.arguments(
+            arguments = generator.make_call_arguments(
                 self.batch, before, self.prompt, device, cached=self.cached
             )
             arguments = recorder.cast_inputs(arguments, PRECISIONS[self.precision].weights)
@@ -61,21 +63,21 @@ class GenerationStepTracer:
         except MODEL_ERRORS as error:
             return StepTrace(TracedStep((), (), recorder.explain_model_error(error, ""), None))
         tokens = 1 if self.cached else context
-        return self._record(
-            generator.arguments(
+        return self._trace_call(
+            generator.make_call_arguments(
                 self.batch, tokens, self.prompt, device, after=output, cached=self.cached
             )
         )
 
-    def _record(self, arguments: dict[str, Any]) -> StepTrace:
+    def _trace_call(self, arguments: dict[str, Any]) -> StepTrace:
         generator, outputs = self.generator, []
         cache_before = arguments.get(generator.cache or "")
         before = dict(iterate_cache_tensors(cache_before))
         versions = {name: tensor._version for name, tensor in before.items()}
         shapes = {name: tuple(tensor.shape) for name, tensor in before.items()}
         watch = ReadTrafficCounter()
-        watch.add(generator.model.parameters(), False)
-        watch.add(before.values(), True)
+        watch.watch_tensors(generator.model.parameters(), False)
+        watch.watch_tensors(before.values(), True)
         handle = generator.model.register_forward_hook(
             lambda module, args, output: outputs.append(output)
         )
@@ -91,7 +93,7 @@ class GenerationStepTracer:
         cache = tuple(
             CacheTensor(
                 name,
-                watch.first(before[name]) if name in before else None,
+                watch.get_first_reader(before[name]) if name in before else None,
                 shapes.get(name),
                 tuple(tensor.shape),
                 str(tensor.dtype).removeprefix("torch."),
@@ -108,7 +110,7 @@ class _MetaRunningMode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = f"{func.namespace}.{func._schema.name.partition('::')[2]}"
-        return operations.run(func, name, args, kwargs or {})
+        return operations.run_operator(func, name, args, kwargs or {})
 
 
 def iterate_cache_tensors(cache: Any) -> Iterator[tuple[str, Tensor]]:

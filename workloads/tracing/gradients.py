@@ -54,7 +54,7 @@ class NodeLayers:
         self.layers: list[str | None] = [] if first is None else [layer]
         """The layer for the nodes from the start at the same index; None: no layer."""
 
-    def mark(self, layer: str | None) -> None:
+    def note_layer_of_next_nodes(self, layer: str | None) -> None:
         self.starts.append(next_number())
         self.layers.append(layer)
 
@@ -99,7 +99,7 @@ def hook_unclaimed_nodes(
             index += 1
         layer = layers[index]
         if layer is not None:
-            direction, metadata[_MARK] = _classify_gradient_node(node, below)
+            direction, metadata[_MARK] = _classify_direction_and_parameter_only(node, below)
             _register_node_hooks(node, hooks(layer, direction))
 
 
@@ -131,7 +131,9 @@ def hook_nodes_between(
         if hasattr(node, "variable"):
             _hook_leaf_node(node, layer, holder, hooks)
         else:
-            direction, node.metadata[_MARK] = _classify_gradient_node(node, node.next_functions)
+            direction, node.metadata[_MARK] = _classify_direction_and_parameter_only(
+                node, node.next_functions
+            )
             _register_node_hooks(node, hooks(layer, direction))
 
 
@@ -154,7 +156,7 @@ def _hook_leaf_node(
         _register_node_hooks(node, hooks(layer, "grad_weight"))
 
 
-def _classify_gradient_node(node: Any, below: Any) -> tuple[str, bool]:
+def _classify_direction_and_parameter_only(node: Any, below: Any) -> tuple[str, bool]:
     """Return (direction, whether the node's result depends only on parameters).
 
     grad_weight: its gradients go only to parameters; grad_input: to none; backward: to both. A

@@ -142,7 +142,7 @@ class ModuleNames:
         if root is not None:
             name = type(root).__name__ if root_name is None else root_name
             self._roots[name] = root
-            self._learn(root, name, "")
+            self._name_submodules(root, name, "")
 
     def add_listener(self, listener: Listener) -> None:
         """Call ``listener(name, module)`` for every named module, now and later."""
@@ -155,7 +155,7 @@ class ModuleNames:
     def remove_listener(self, listener: Listener) -> None:
         self._listeners.remove(listener)
 
-    def find(
+    def find_name(
         self, module: nn.Module, enclosing: nn.Module | None, roots: bool = True
     ) -> str | None:
         """Name of a module that is being called; ``enclosing``: the innermost running module with
@@ -181,7 +181,7 @@ class ModuleNames:
                 else self._find_late_name(module, enclosing)
             )
             if name is not None:
-                self._learn(module, name, f"{name}.")
+                self._name_submodules(module, name, f"{name}.")
             return name
 
     def name_of(self, module: nn.Module) -> str | None:
@@ -244,7 +244,7 @@ class ModuleNames:
             else None
         )
 
-    def _learn(self, top: nn.Module, top_name: str, below: str) -> None:
+    def _name_submodules(self, top: nn.Module, top_name: str, below: str) -> None:
         """Name ``top`` and everything below it."""
         parallel: set[str] = set()
         for path, module in top.named_modules():
@@ -337,7 +337,7 @@ class LayerStack:
         self.starts: list[int] = [0]
         self.made_by: list[LayerFrame] = [self.outside]
 
-    def learn(self, name: str, module: nn.Module) -> None:
+    def register_layer(self, name: str, module: nn.Module) -> None:
         self.frames_of.setdefault(name, _make_layer_frame(name, module))
         if is_recurrent(module):
             self.recurrent.add(name)
@@ -346,7 +346,7 @@ class LayerStack:
     def top(self) -> LayerFrame:
         return self.stack[-1]
 
-    def mark(self, frame: LayerFrame) -> None:
+    def note_maker_of_next_nodes(self, frame: LayerFrame) -> None:
         now = next_number()
         if now == self.starts[-1]:
             self.made_by[-1] = frame
@@ -356,11 +356,11 @@ class LayerStack:
 
     def push(self, frame: LayerFrame) -> None:
         self.stack.append(frame)
-        self.mark(frame)
+        self.note_maker_of_next_nodes(frame)
 
     def pop(self) -> LayerFrame:
         frame = self.stack.pop()
-        self.mark(self.stack[-1])
+        self.note_maker_of_next_nodes(self.stack[-1])
         return frame
 
     def make_frame(self, module: nn.Module) -> LayerFrame:
@@ -368,7 +368,7 @@ class LayerStack:
         if above.call is not None:
             return above
         recompute = current_task() != -1
-        name = self.names.find(
+        name = self.names.find_name(
             module, above.module, self.roots and above is self.outside and not recompute
         )
         if name is None:
@@ -389,7 +389,7 @@ class LayerStack:
             frame.call = CompositeCall()
         return frame
 
-    def now(self) -> tuple[LayerFrame, str, int | None]:
+    def find_running_layer_and_direction(self) -> tuple[LayerFrame, str, int | None]:
         """Return (frame, direction, sequence number of the running node or None outside of
         backward)."""
         node: Any = current_node()

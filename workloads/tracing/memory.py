@@ -44,8 +44,8 @@ class StorageSlot:
 
 
 class LiveStorages:
-    """Follows the storages of one device. ``begin`` starts a step: storages alive then existed
-    before it."""
+    """Follows the storages of one device. ``start_measured_step`` starts a step: storages alive
+    then existed before it."""
 
     def __init__(self, device: str) -> None:
         """``device``: its type. Storages of other devices are ignored (Adam counts its steps on
@@ -54,14 +54,14 @@ class LiveStorages:
         self.clock = 0
         self.slots: list[StorageSlot] = []
         self.first: tuple[TensorAllocation, ...] = ()
-        """The storages until ``begin``."""
+        """The storages until ``start_measured_step``."""
         self.alive: dict[int, StorageSlot] = {}
         self.forward_ends = 0
         self.backward_ends = 0
 
     def add_existing_tensor(self, tensor: Tensor, category: str) -> None:
         """Add a tensor that exists before anything runs: parameter, buffer, input, optimizer."""
-        self._meet(tensor, category, 0)
+        self._track_tensor(tensor, category, 0)
 
     def hold_packed(self, parameters: list[Tensor]) -> None:
         """Add parameters that a module packed where no tensor shows them; they stay."""
@@ -70,12 +70,12 @@ class LiveStorages:
             self.slots.append(StorageSlot(size, "parameter", 0))
             self.alive[-len(self.slots)] = self.slots[-1]
 
-    def see(self, result: Any, layer: str, direction: str, op: str) -> None:
+    def track_results(self, result: Any, layer: str, direction: str, op: str) -> None:
         if isinstance(result, Tensor):
-            self._meet(result, "temporary", self.clock + 1, layer, direction, op)
+            self._track_tensor(result, "temporary", self.clock + 1, layer, direction, op)
         elif isinstance(result, (tuple, list)):
             for item in result:
-                self.see(item, layer, direction, op)
+                self.track_results(item, layer, direction, op)
 
     def note_scratch(self, size: int, layer: str, direction: str, op: str) -> None:
         """``size`` bytes that the operation took beside its results and gave back at its end."""
@@ -87,7 +87,7 @@ class LiveStorages:
                 )
             )
 
-    def _meet(
+    def _track_tensor(
         self,
         tensor: Tensor,
         category: str,
@@ -116,7 +116,7 @@ class LiveStorages:
             self.clock += 1
             slot.died = self.clock
 
-    def begin(self) -> None:
+    def start_measured_step(self) -> None:
         self.first = tuple(map(_make_allocation, self.slots))
         self.slots = list(self.alive.values())
         for slot in self.slots:
@@ -141,7 +141,7 @@ class LiveStorages:
             if storage is not None and (slot := self.alive.get(storage._cdata)):
                 slot.category = "gradient"
 
-    def trace(
+    def build_memory_trace(
         self, is_complete: bool = True, on_gpu: bool = False, assumed: tuple[str, ...] = ()
     ) -> MemoryTrace:
         allocations = tuple(map(_make_allocation, self.slots))

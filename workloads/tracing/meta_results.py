@@ -60,7 +60,7 @@ _shapes: dict[TensorRecipe, int] = {}
 """A number for each, so that the key of an optimizer's thousand tensors is short."""
 
 
-def run(func: Any, args: Args, kwargs: Kwargs) -> Any:
+def compute_or_reuse_result(func: Any, args: Args, kwargs: Kwargs) -> Any:
     """Return the operator's result, kept or computed."""
     kind = _kinds.get(func)
     if kind is None:

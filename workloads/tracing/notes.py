@@ -88,7 +88,7 @@ class OperationNotes:
     def note_value_crossing_torch(self, name: str, tensor: Tensor) -> None:
         """Note a number that leaves torch, and values of Python or NumPy that come in: of NumPy, or
         in a layer that took a number out before."""
-        layer = self.places.now()[0].layer
+        layer = self.places.find_running_layer_and_direction()[0].layer
         if name == SCALAR and tensor.is_floating_point():
             self._read_out.add(layer)
         elif name == ENTRY and self._leaves_torch(tensor):
@@ -108,7 +108,9 @@ class OperationNotes:
                 self._add_composite_call(self.places.top, call)
             else:
                 call.attributes["needs"], call.backend = (True, True, True), "flash"
-                self._add_composite_call(self.places.now()[0], call, "backward")
+                self._add_composite_call(
+                    self.places.find_running_layer_and_direction()[0], call, "backward"
+                )
         return func(*args, **kwargs)
 
     def _note_function_region(self, name: str, args: Args) -> None:
@@ -127,7 +129,7 @@ class OperationNotes:
         only."""
         if name not in ("scan", "map_impl"):
             self._dynamic[f"higher_order.{name}"] = None
-        frame, direction, _ = self.places.now()
+        frame, direction, _ = self.places.find_running_layer_and_direction()
         if torch.is_grad_enabled() or direction == "backward":
             reason = "the gradients of tensors that its functions close over are not visible"
             self.add_unknown_operation(f"higher_order.{name}", reason, frame, "backward")
@@ -139,25 +141,25 @@ class OperationNotes:
         where it ran, if not here and now."""
         here = frame
         if here is None:
-            here, direction, _ = self.places.now()
-        self._add(here, op, direction, (), (), (), (("missed", reason),), functional=op)
+            here, direction, _ = self.places.find_running_layer_and_direction()
+        self._count_operation(here, op, direction, (), (), (), (("missed", reason),), functional=op)
 
     def note_operator_safely(
         self, plan: OperatorPlan, args: Args, kwargs: Kwargs, result: Any
     ) -> None:
-        """``note``; an operation that it cannot read is counted by name only."""
+        """``note_operator``; an operation that it cannot read is counted by name only."""
         try:
-            self.note(plan, args, kwargs, result)
+            self.note_operator(plan, args, kwargs, result)
         except Exception as error:
             self.add_unknown_operation(
                 plan.name, f"{type(error).__name__}: {get_first_error_line(error)}"
             )
 
-    def note(self, plan: OperatorPlan, args: Args, kwargs: Kwargs, result: Any) -> None:
+    def note_operator(self, plan: OperatorPlan, args: Args, kwargs: Kwargs, result: Any) -> None:
         """Record one operator, unless it is part of a composite call."""
         if self._optimizing:
             return
-        frame, direction, key = self.places.now()
+        frame, direction, key = self.places.find_running_layer_and_direction()
         if (call := frame.call) is not None and not self._is_autocast_cast(plan.name, key):
             call.note_backend_operator(plan.name)
             task = current_task()
@@ -179,9 +181,9 @@ class OperationNotes:
             self._remember_storage(self._zeros, result)
         shapes: list[tuple[int, ...] | None] = []
         types: list[Any] = []
-        weights = self._read(args, shapes, types)
+        weights = self._append_shapes_and_count_weights(args, shapes, types)
         outputs: list[tuple[int, ...] | None] = []
-        self._read(
+        self._append_shapes_and_count_weights(
             result if isinstance(result, (tuple, list)) else (result,),
             outputs,
             types,
@@ -203,7 +205,7 @@ class OperationNotes:
             attributes = (*attributes, *stored)
             self._dynamic[plan.name] = None
         for each in operations.split_into_products(plan.name, args, result, shapes, outputs):
-            self._add(
+            self._count_operation(
                 frame,
                 plan.name,
                 direction,
@@ -234,14 +236,14 @@ class OperationNotes:
             self._own = number
             self._nodes[number] = (name, weights)
 
-    def get_running_layer(self) -> tuple[str, str]:
+    def get_running_layer_and_direction(self) -> tuple[str, str]:
         """Return (layer, direction) of the running code, for the memory trace."""
         if self._optimizing:
             return "", "optimizer"
-        frame, direction, _ = self.places.now()
+        frame, direction, _ = self.places.find_running_layer_and_direction()
         return frame.layer, direction
 
-    def _add(
+    def _count_operation(
         self,
         frame: LayerFrame,
         op: str,
@@ -264,7 +266,7 @@ class OperationNotes:
     ) -> None:
         forward = direction == "forward"
         attributes = tuple(sorted(call.attributes.items()))
-        self._add(
+        self._count_operation(
             frame,
             call.op if forward else f"{call.op}_backward",
             direction,
@@ -290,7 +292,7 @@ class OperationNotes:
             key is not None and self._nodes.get(key, ("", False))[0] == _CAST
         )
 
-    def _read(
+    def _append_shapes_and_count_weights(
         self, values: Any, shapes: list[Any], types: list[Any], count_weights: bool = True
     ) -> int:
         """Append shapes and dtypes of the tensors; returns how many are parameters, or derived from
@@ -304,7 +306,9 @@ class OperationNotes:
                 if storage is not None and storage._cdata in self._weights:
                     weights += 1
             elif isinstance(value, (list, tuple)) and value and isinstance(value[0], Tensor):
-                weights += self._read(value, shapes, types, count_weights)
+                weights += self._append_shapes_and_count_weights(
+                    value, shapes, types, count_weights
+                )
             else:
                 shapes.append(None)
         return weights

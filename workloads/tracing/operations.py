@@ -244,10 +244,10 @@ def _run_or_reuse_result(func: Any, args: Args, kwargs: Kwargs) -> Any:
         from perfctl.workloads.tracing import meta_results
     except ImportError:  # in the file for a script's own interpreter, which traces nothing on meta
         return func(*args, **kwargs)
-    return meta_results.run(func, args, kwargs)
+    return meta_results.compute_or_reuse_result(func, args, kwargs)
 
 
-def run(func: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+def run_operator(func: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
     """Return the operator's result; on meta, also of those few that torch has no meta kernel for,
     or one that refuses types.
 

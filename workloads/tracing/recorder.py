@@ -186,7 +186,9 @@ def make_optimizer(
     ]
     kind = getattr(torch.optim, name)
     if kernels is not None and parameters:
-        settings, way = as_cuda.choose_optimizer_update(kind, settings, kernels.gpu.update)
+        settings, way = as_cuda.choose_optimizer_settings_and_update(
+            kind, settings, kernels.gpu.update
+        )
         kernels.update = f"optimizer: {name}, {way}"
     with as_cuda.allow_fused_optimizers_on_meta():
         return kind(parameters, **settings) if parameters else None
@@ -241,10 +243,14 @@ def trace_step(
     recorder, problem = _record_step(model, step, live, autocast, kernels, watch)
     if live is not None and problem is None:
         (model if stepper is None else stepper).zero_grad()
-        live.begin()
+        live.start_measured_step()
         recorder, problem = _record_step(model, step, live, autocast, kernels)
     assumed = kernels.assumed if kernels is not None else ()
-    lives = live.trace(problem is None, kernels is not None, assumed) if live is not None else None
+    lives = (
+        live.build_memory_trace(problem is None, kernels is not None, assumed)
+        if live is not None
+        else None
+    )
     size = sum(tensor.numel() * tensor.element_size() for tensor in iterate_tensors(inputs))
     ops = (
         as_cuda.undo_gpu_dropout_operations(recorder.ops)
@@ -306,7 +312,7 @@ def _run_model_step(
     if stepper is not None:
         stepper.zero_grad()
     ends: list[Any] = []
-    with autocast.region() if autocast is not None else nullcontext():
+    with autocast.make_autocast_region() if autocast is not None else nullcontext():
         with nullcontext() if backward else torch.no_grad():
             output = model(*inputs)
         if backward and loss is not None:

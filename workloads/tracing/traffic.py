@@ -56,7 +56,7 @@ class ReadTrafficCounter:
     """(Layer, storage) -> offset in the storage -> values read from there."""
     _first: dict[int, str] = field(default_factory=dict)
 
-    def add(self, tensors: Iterable[Tensor], cache: bool) -> None:
+    def watch_tensors(self, tensors: Iterable[Tensor], cache: bool) -> None:
         for tensor in tensors:
             storage = get_storage(tensor)
             if storage is None or not tensor.numel():
@@ -67,7 +67,9 @@ class ReadTrafficCounter:
             elif entry.tensor is not tensor:
                 entry.values += tensor.numel()
 
-    def see(self, plan: OperatorPlan, args: Any, kwargs: Kwargs, result: Any, layer: str) -> None:
+    def note_operator_reads(
+        self, plan: OperatorPlan, args: Any, kwargs: Kwargs, result: Any, layer: str
+    ) -> None:
         """After an operator ran in ``layer``."""
         if plan.free and plan.name != "aten.clone":
             return
@@ -86,7 +88,7 @@ class ReadTrafficCounter:
             parts[offset] = max(parts.get(offset, 0), min(values, entry.values))
             self._first.setdefault(storage._cdata, layer)
 
-    def first(self, tensor: Tensor) -> str | None:
+    def get_first_reader(self, tensor: Tensor) -> str | None:
         """Return the layer that read the tensor first."""
         storage = get_storage(tensor)
         return self._first.get(storage._cdata) if storage is not None else None

@@ -173,16 +173,16 @@ class ModuleCallPatch:
         self._inner: Any = None
         self._made: Any = None
 
-    def update(self) -> None:
+    def patch_while_hooked(self) -> None:
         """Patch the class while there are hooks; undo it when there are none."""
         if self._hooks() and self._inner is None:
             inner = nn.Module.__call__
-            self._inner, self._made = inner, self._make(inner)
+            self._inner, self._made = inner, self._make_module_call(inner)
             nn.Module.__call__ = self._made  # type: ignore[method-assign]
         elif not self._hooks() and self._inner is not None and nn.Module.__call__ is self._made:
             nn.Module.__call__, self._inner = self._inner, None  # type: ignore[method-assign]
 
-    def _make(self, inner: Any) -> Any:
+    def _make_module_call(self, inner: Any) -> Any:
         hooks = self._hooks
 
         def __call__(module: nn.Module, *args: Any, **kwargs: Any) -> Any:

@@ -107,7 +107,7 @@ class OperatorDispatchMode(TorchDispatchMode):
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        result = operations.run(func, plan.name, args, kwargs)
+        result = operations.run_operator(func, plan.name, args, kwargs)
         recorder.dispatched += 1
         if plan.name in (SCALAR, ENTRY):
             recorder.note_value_crossing_torch(plan.name, args[0])
@@ -115,16 +115,20 @@ class OperatorDispatchMode(TorchDispatchMode):
             recorder.note_operator_safely(plan, args, kwargs, result)
         recorder.numbered = next_number()
         if recorder.live is not None:
-            recorder.live.see(result, *recorder.get_running_layer(), plan.name)
+            recorder.live.track_results(
+                result, *recorder.get_running_layer_and_direction(), plan.name
+            )
             from perfctl.workloads.tracing import as_cuda
 
             recorder.live.note_scratch(
                 as_cuda.count_scratch_bytes(plan.name, args),
-                *recorder.get_running_layer(),
+                *recorder.get_running_layer_and_direction(),
                 plan.name,
             )
         if recorder.watch is not None:
-            recorder.watch.see(plan, args, kwargs, result, recorder.get_running_layer()[0])
+            recorder.watch.note_operator_reads(
+                plan, args, kwargs, result, recorder.get_running_layer_and_direction()[0]
+            )
         return result
 
     def _run_higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -204,7 +208,9 @@ class Recorder(OperationNotes):
         self._dispatch = OperatorDispatchMode(self)
         self._elsewhere: dict[str, None] = {}
         """Parts of the running model whose forward another thread runs."""
-        self._hooks = GlobalModuleHooks(self.enter, self.leave, with_kwargs=True)
+        self._hooks = GlobalModuleHooks(
+            self.note_module_call, self.note_module_return, with_kwargs=True
+        )
         self._undo = ExitStack()
 
     @property
@@ -238,9 +244,9 @@ class Recorder(OperationNotes):
         return tuple(self._dynamic)
 
     def __enter__(self) -> Recorder:
-        self.names.add_listener(self._learn)
-        self.places.mark(self.places.outside)
-        composites.exclude_hooks_from_compilation(self.enter, self.leave)
+        self.names.add_listener(self._register_module)
+        self.places.note_maker_of_next_nodes(self.places.outside)
+        composites.exclude_hooks_from_compilation(self.note_module_call, self.note_module_return)
         self._hooks.install()
         self._undo.callback(optimizers.register_optimizer_step_pre_hook(self._before_step).remove)
         self._undo.callback(optimizers.register_optimizer_step_post_hook(self._after_step).remove)
@@ -265,7 +271,7 @@ class Recorder(OperationNotes):
         ]
         if self._uncompiled:
             replacements += [
-                (torch.linalg, name, self._run_without_vectors) for name in _VALUES_ONLY
+                (torch.linalg, name, self._wrap_values_only_function) for name in _VALUES_ONLY
             ]
         for owner, name, wrap in replacements:
             function = getattr(owner, name)
@@ -285,7 +291,7 @@ class Recorder(OperationNotes):
             self._dispatch.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         self._hooks.remove()
         self._undo.close()
-        self.names.remove_listener(self._learn)
+        self.names.remove_listener(self._register_module)
         del self.places.stack[1:]
 
     def _mark_functions(self) -> None:
@@ -328,16 +334,16 @@ class Recorder(OperationNotes):
         self._function = name
         try:
             output = call(*args, **kwargs)
-            frame, direction, _ = self.places.now()
+            frame, direction, _ = self.places.find_running_layer_and_direction()
             shapes: list[tuple[int, ...] | None] = []
             outputs: list[tuple[int, ...] | None] = []
             types: list[Any] = []
-            self._read(args, shapes, types)
+            self._append_shapes_and_count_weights(args, shapes, types)
             results = output if isinstance(output, (tuple, list)) else (output,)
-            self._read(results, outputs, types, count_weights=False)
+            self._append_shapes_and_count_weights(results, outputs, types, count_weights=False)
             op = f"autograd.{name}"
             functional = None if frame.leaf else op
-            self._add(
+            self._count_operation(
                 frame,
                 op,
                 direction,
@@ -381,7 +387,7 @@ class Recorder(OperationNotes):
 
         return run_as_one
 
-    def _run_without_vectors(self, function: Any) -> Any:
+    def _wrap_values_only_function(self, function: Any) -> Any:
         """Return a function of _VALUES_ONLY; without a gradient it is recorded as it runs outside
         of a trace, without vectors."""
 
@@ -427,10 +433,10 @@ class Recorder(OperationNotes):
                     )
                     frame = self.places.frames_of.get(layer) or LayerFrame(layer, "", True)
                     types = (tensor.dtype, tensor.dtype)
-                    self._add(frame, op, "optimizer", shapes, shapes, types, settings)
+                    self._count_operation(frame, op, "optimizer", shapes, shapes, types, settings)
 
-    def _learn(self, name: str, module: nn.Module) -> None:
-        self.places.learn(name, module)
+    def _register_module(self, name: str, module: nn.Module) -> None:
+        self.places.register_layer(name, module)
         if not composites.is_torch_compile_wrapper(module):  # the module inside has the same name
             self._named.append((name, module))
         parameters = [
@@ -444,7 +450,7 @@ class Recorder(OperationNotes):
         storages = filter(None, map(get_storage, counted))
         self._weights.update((storage._cdata, None) for storage in storages)
 
-    def enter(self, module: nn.Module, args: Any) -> None:
+    def note_module_call(self, module: nn.Module, args: Any) -> None:
         if is_compiling():
             return
         if not self._is_recorded_here():
@@ -453,7 +459,7 @@ class Recorder(OperationNotes):
                 "_is_replica" in module.__dict__ or self.names.is_part_of_model(module)
             ):
                 self._elsewhere[
-                    self.names.find(module, None, roots=False) or type(module).__name__
+                    self.names.find_name(module, None, roots=False) or type(module).__name__
                 ] = None
             return
         self.places.push(self.places.make_frame(module))
@@ -468,7 +474,7 @@ class Recorder(OperationNotes):
             if composites.is_torch_compile_wrapper(module):
                 self._hooks.hide_during_forward(module)
 
-    def leave(self, module: nn.Module, args: Any, *hook_arguments: Any) -> None:
+    def note_module_return(self, module: nn.Module, args: Any, *hook_arguments: Any) -> None:
         """Global forward hook; ``hook_arguments``: (kwargs, output), or (None,) after an
         exception."""
         if is_compiling():

@@ -354,7 +354,9 @@ def add_counts_from_rates(
         if read.form == "avg":
             averages[read.total] = value
             continue
-        product, rule = _compute_count_from_rate(values, read.unit, read.form, value / read.times)
+        product, rule = _compute_count_and_formula_from_rate(
+            values, read.unit, read.form, value / read.times
+        )
         if product is None:
             continue
         count = round(product)
@@ -387,7 +389,7 @@ def find_rate_only_instructions(values: Values) -> frozenset[str]:
     )
 
 
-def _compute_count_from_rate(
+def _compute_count_and_formula_from_rate(
     values: Values, unit: str, form: str, rate: float
 ) -> tuple[float | None, str]:
     duration = values.get("gpu__time_duration.sum")

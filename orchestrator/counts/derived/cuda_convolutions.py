@@ -19,11 +19,11 @@ from perfctl.orchestrator.counts.kernels.grids import (
     ConvShape,
     GemmShape,
     Tiling,
+    convert_to_winograd_gemm,
     has_block_per_tile,
     list_tilings,
     predict_tiles,
     round_up,
-    shape_winograd_product,
 )
 from perfctl.orchestrator.counts.kernels.names import Algorithm
 
@@ -71,15 +71,15 @@ def derive_cuda_convolution(
         or algorithm.direction not in (None, work.direction, "forward")
     ):
         return None
-    cut = Tiling(shape.product, tile[:2])
+    cut = Tiling(shape.implicit_gemm, tile[:2])
     scaled: tuple[int, int] = cut.values, cut.values
     if _XMMA_FORWARD.search(name):
-        if not is_forward or launch.grid not in (None, (*cut.blocks[::-1], 1)):
+        if not is_forward or launch.grid not in (None, (*cut.tile_counts[::-1], 1)):
             return None
         return _derive_whole_tiles(
             "xmma implicit gemm", replace(cut, step=tile[2]), *_OUTPUTS, *scaled
         )
-    if launch.grid is not None and launch.grid[:2] != cut.blocks:
+    if launch.grid is not None and launch.grid[:2] != cut.tile_counts:
         return None
     family, step = "scudnn", _SCUDNN_STEP
     if match := re.search(r"(\w+_convolve_sgemm)<float", name):
@@ -114,15 +114,17 @@ def derive_input_gradient(
     sides = algorithm.tile[:2]
     if _ENGINE.search(name):
         outputs = forward.out_h * forward.out_w
-        cut = Tiling(GemmShape(forward.depth, outputs, forward.out_channels, forward.batch), sides)
-        if grid != (*cut.blocks, forward.batch):
+        cut = Tiling(
+            GemmShape(forward.macs_per_output, outputs, forward.out_channels, forward.batch), sides
+        )
+        if grid != (*cut.tile_counts, forward.batch):
             return None
-        scaled = forward.batch * forward.depth * outputs
+        scaled = forward.batch * forward.macs_per_output * outputs
         return _derive_whole_tiles("dgrad_engine", cut, _WEIGHTS, "outputs", scaled, 0)
-    cut = Tiling(shape.product, sides, step=_SCUDNN_STEP)
+    cut = Tiling(shape.implicit_gemm, sides, step=_SCUDNN_STEP)
     if not _is_strided_b_kernel(name) or "_splitK_" in name or work.stride != 1:
         return None
-    if grid != (*cut.blocks, 1):
+    if grid != (*cut.tile_counts, 1):
         return None
     return _derive_whole_tiles("scudnn, grad_input", cut, "inputs", "channels")
 
@@ -143,17 +145,18 @@ def derive_weight_gradient(
         return None
     if algorithm.direction not in (None, "grad_weight") or algorithm.tile is None:
         return None
-    weights = GemmShape(forward.depth, forward.out_channels, forward.output_positions)
+    weights = GemmShape(forward.macs_per_output, forward.out_channels, forward.output_positions)
     cut = Tiling(weights, algorithm.tile[:2])
     if _ENGINE.search(name):
-        if grid[:2] != cut.blocks or grid[2] % forward.batch:
+        if grid[:2] != cut.tile_counts or grid[2] % forward.batch:
             return None
         image = GemmShape(weights.m, weights.n, forward.out_h * forward.out_w)
         # each image's outputs in parts of whole steps
         part = replace(cut, shape=image, parts=grid[2] // forward.batch, step=_SCUDNN_STEP)
-        ffma = cut.values * forward.batch * part.depth
+        ffma = cut.values * forward.batch * part.padded_k
         rule = (
-            f"{cut.describe(_WEIGHTS, 'channels')} x {forward.batch:,} images x {part.depth:,} "
+            f"{cut.describe_tiles(_WEIGHTS, 'channels')} x {forward.batch:,} images x "
+            f"{part.padded_k:,} "
             f"outputs in {part.parts} parts = {ffma:,} FFMA"
         )
         scaled = grid[2] * weights.m * weights.n
@@ -161,7 +164,7 @@ def derive_weight_gradient(
     if _is_strided_b_kernel(name) and "_splitK_" in name:
         parts = grid[2]
         if (
-            grid[:2] != cut.blocks
+            grid[:2] != cut.tile_counts
             or ceil(forward.output_positions / parts) * (parts - 1) >= forward.output_positions
         ):
             return None
@@ -171,16 +174,19 @@ def derive_weight_gradient(
         return None
     if grid[2] != WINOGRAD_PRODUCTS:
         return None
-    sums = shape_winograd_product(forward).m
+    sums = convert_to_winograd_gemm(forward).m
     sides = forward.in_channels, forward.out_channels
     for rows_columns in (sides, sides[::-1]):
         product = GemmShape(*rows_columns, sums, WINOGRAD_PRODUCTS)
         cut = replace(cut, shape=product, step=STEP)
-        if grid[:2] == cut.blocks:
+        if grid[:2] == cut.tile_counts:
             if "xmma_gemm_f32f32" not in name:
                 return _derive_whole_tiles("winograd, grad_weight", cut, "channels", "channels")
-            ffma = cut.multiplies + cut.values
-            rule = f"{cut.describe()} x ({cut.depth:,} + 1 to scale each value) = {ffma:,} FFMA"
+            ffma = cut.padded_macs + cut.values
+            rule = (
+                f"{cut.describe_tiles()} x ({cut.padded_k:,} + 1 to scale each value) = "
+                f"{ffma:,} FFMA"
+            )
             return DerivedInstructions("winograd, grad_weight, xmma", rule, ffma, 0, 0)
     return None
 
@@ -199,8 +205,10 @@ def _derive_whole_tiles(
 ) -> DerivedInstructions:
     """Return the multiply-adds of all tiles; ``rows`` and ``columns``: what these cover."""
     parts = f" (a sum in {cut.parts} parts)" if cut.parts > 1 else ""
-    rule = f"{cut.describe(rows, columns)} x {cut.depth:,}{parts} = {cut.multiplies:,} FFMA"
-    return DerivedInstructions(family, rule, cut.multiplies, fmul, fadd)
+    rule = (
+        f"{cut.describe_tiles(rows, columns)} x {cut.padded_k:,}{parts} = {cut.padded_macs:,} FFMA"
+    )
+    return DerivedInstructions(family, rule, cut.padded_macs, fmul, fadd)
 
 
 def derive_simt_convolution(
@@ -220,13 +228,13 @@ def derive_simt_convolution(
         product = shape
     elif isinstance(shape, ConvShape) and work.stride == 1:
         taps = shape.kernel_h * shape.kernel_w
-        product = replace(shape.product, k=taps * round_up(shape.in_channels, step))
+        product = replace(shape.implicit_gemm, k=taps * round_up(shape.in_channels, step))
     else:
         return None
     cut = Tiling(product, tile[:2], step=step)
     if product.batch > 1:
         return None
-    if grid is not None and not (grid[2] <= 1 and has_block_per_tile(grid, *cut.blocks, True)):
+    if grid is not None and not (grid[2] <= 1 and has_block_per_tile(grid, *cut.tile_counts, True)):
         return None
     return _derive_whole_tiles("cutlass simt convolution", cut, *_OUTPUTS, cut.values, 0)
 
@@ -247,7 +255,7 @@ def derive_winograd_products(
     if tiles is None or not tiles.tilings:
         return None
     cut = tiles.tilings[0]
-    return DerivedInstructions(tiles.family, cut.rule(shape.macs), cut.multiplies)
+    return DerivedInstructions(tiles.family, cut.describe_arithmetic(shape.macs), cut.padded_macs)
 
 
 def derive_fft_products(
@@ -270,14 +278,14 @@ def derive_fft_products(
     scaled = 2 if "cf32cf32" in launch.name else 0
     if scaled:  # x lies along the tile's first side, whichever of the two it is
         ways = (tile[:2], grid[:2]), (tile[1::-1], grid[1::-1])
-        cuts = (cut for cut in cuts if (cut.sides, cut.blocks) in ways)
+        cuts = (cut for cut in cuts if (cut.sides, cut.tile_counts) in ways)
     cut = next(cuts, None)
     if cut is None:
         return None
     deep = round_up(cut.shape.k, tile[2] or STEP)
     ffma = cut.values * (4 * deep + scaled)
     rule = (
-        f"{grid[2]} points of {t} x {t} values: {cut.describe()} x ({deep:,} x 4"
+        f"{grid[2]} points of {t} x {t} values: {cut.describe_tiles()} x ({deep:,} x 4"
         f"{f' + {scaled} to scale each value' if scaled else ''}) = {ffma:,} FFMA"
     )
     if not scaled:
@@ -319,7 +327,7 @@ def derive_direct_convolution(
     if (match := _GROUPED.search(name)) and work.direction == _DIRECTIONS[match[1]]:
         if isinstance(shape, ConvShape) and work.direction == "forward":
             outputs = shape.output_positions * shape.out_channels
-            rule = f"{outputs:,} outputs x {shape.depth:,} = {shape.macs:,} FFMA"
+            rule = f"{outputs:,} outputs x {shape.macs_per_output:,} = {shape.macs:,} FFMA"
             return DerivedInstructions("grouped direct", rule, shape.macs, outputs, 0)
         # with another size of the image, exchanged channels have more taps than paper
         if work.direction == "grad_weight" or (isinstance(shape, ConvShape) and shape.same_size):
@@ -327,8 +335,8 @@ def derive_direct_convolution(
             return DerivedInstructions("grouped direct, gradient", rule, shape.macs)
     if "conv2d_c1_k1_" in name and isinstance(shape, ConvShape) and work.direction == "forward":
         outputs = shape.output_positions * shape.out_channels
-        ffma = outputs * (shape.depth + 1)
-        rule = f"{outputs:,} outputs x ({shape.depth:,} + 1) = {ffma:,} FFMA"
+        ffma = outputs * (shape.macs_per_output + 1)
+        rule = f"{outputs:,} outputs x ({shape.macs_per_output:,} + 1) = {ffma:,} FFMA"
         return DerivedInstructions("conv2d_c1_k1", rule, ffma, outputs, 0)
     return None
 

@@ -71,10 +71,10 @@ def derive_sgemm(
         return _derive_xmma_sgemm(cut, waits=cut.parts > 1 and launch.reduced is True)
     onto = 0 if _needs_split_k_reduction(launch, cut) else cut.parts - 1 + work.onto
     suffix = f" + {onto} onto each value" if onto else ""
-    ffma, values = cut.values * (cut.depth + onto), cut.values * cut.parts
+    ffma, values = cut.values * (cut.padded_k + onto), cut.values * cut.parts
     return DerivedInstructions(
         "sgemm, sliced" if slices > 1 else "cutlass sgemm" if "cutlass" in name else "sgemm",
-        f"{cut.describe()} x ({_describe_split_sum(cut)}{suffix}) = {ffma:,} FFMA",
+        f"{cut.describe_tiles()} x ({_describe_split_sum(cut)}{suffix}) = {ffma:,} FFMA",
         ffma,
         values * slices,
         values * (slices - 1),
@@ -90,11 +90,11 @@ def _derive_xmma_sgemm(cut: Tiling, *, waits: bool) -> DerivedInstructions:
     is in no rule.
     """
     scaled = 0 if waits else 1
-    ffma = cut.values * (cut.depth + scaled)
+    ffma = cut.values * (cut.padded_k + scaled)
     suffix = " + 1 to scale each value" if scaled else ""
     return DerivedInstructions(
         "xmma sgemm",
-        f"{cut.describe()} x ({_describe_split_sum(cut)}{suffix}) = {ffma:,} FFMA",
+        f"{cut.describe_tiles()} x ({_describe_split_sum(cut)}{suffix}) = {ffma:,} FFMA",
         ffma=ffma,
         fmul=0 if scaled else None,
         fadd=cut.values * (cut.parts - 1) if scaled else None,
@@ -103,10 +103,10 @@ def _derive_xmma_sgemm(cut: Tiling, *, waits: bool) -> DerivedInstructions:
 
 def _describe_split_sum(cut: Tiling) -> str:
     parts = f" in {cut.parts} parts" if cut.parts > 1 else ""
-    return f"sum of {cut.shape.k:,}{parts}, in steps of {cut.step}: {cut.depth:,}"
+    return f"sum of {cut.shape.k:,}{parts}, in steps of {cut.step}: {cut.padded_k:,}"
 
 
-def derive_large_sum_gemm(
+def derive_large_k_gemm(
     launch: Launch, algorithm: Algorithm, work: LaunchWork
 ) -> DerivedInstructions | None:
     """``sgemm_largek_lds64<.., a, b, ..>``: tiles of 2^a by 2^b, whose parts of the sum are scaled
@@ -124,7 +124,8 @@ def derive_large_sum_gemm(
     ffma = cut.values * (shape.k + cut.parts)
     return DerivedInstructions(
         "sgemm, long sum",
-        f"{cut.describe()} x (sum of {shape.k:,} in {cut.parts} parts + 1 to add each) = {ffma:,} "
+        f"{cut.describe_tiles()} x (sum of {shape.k:,} in {cut.parts} parts + 1 to add each) "
+        f"= {ffma:,} "
         "FFMA",
         ffma=ffma,
         fmul=cut.values * cut.parts,
@@ -168,8 +169,14 @@ def _find_tiling(launch: Launch, work: LaunchWork, tile: tuple[int, int, int]) -
     if grid[2] == WINOGRAD_PRODUCTS and shape.kernel_h > 1:
         return None
     # after im2col, or 1 x 1: all images at once, or one product per image
-    image = GemmShape(shape.out_h * shape.out_w, shape.out_channels, shape.depth, shape.batch)
-    cuts = (cut for product in (shape.product, image) for cut in list_tilings(product, sides, grid))
+    image = GemmShape(
+        shape.out_h * shape.out_w, shape.out_channels, shape.macs_per_output, shape.batch
+    )
+    cuts = (
+        cut
+        for product in (shape.implicit_gemm, image)
+        for cut in list_tilings(product, sides, grid)
+    )
     return next((replace(cut, step=tile[2]) for cut in cuts if cut.parts == 1), None)
 
 

@@ -147,10 +147,10 @@ class _InstructionCounts(NamedTuple):
     fmul: float = 0
     fadd: float = 0
 
-    def times(self, number: float) -> _InstructionCounts:
+    def scale(self, number: float) -> _InstructionCounts:
         return _InstructionCounts(self.ffma * number, self.fmul * number, self.fadd * number)
 
-    def plus(self, *addends: _InstructionCounts) -> _InstructionCounts:
+    def add_counts(self, *addends: _InstructionCounts) -> _InstructionCounts:
         return _InstructionCounts(*(sum(values) for values in zip(self, *addends, strict=True)))
 
 
@@ -167,7 +167,7 @@ RECIPROCAL = _InstructionCounts(2, 0, 1)
 def derive_row_kernel(launch: Launch, rows: Collection[RowWork]) -> DerivedInstructions | None:
     """Return the instructions of a kernel that works on rows; None if it is another kernel or fits
     no shape, or several."""
-    kind, rule, match = _find_rule(launch.name)
+    kind, rule, match = _find_kind_rule_and_match(launch.name)
     if rule is None or match is None:
         return None
     shapes = (shape for shape in rows if shape.kind == kind)
@@ -189,7 +189,7 @@ def _make_rounded_derived(
 
 def _derive_from_rows(
     family: str,
-    shape: RowWork,
+    work: RowWork,
     element: _InstructionCounts,
     row: _InstructionCounts,
     also: str = "",
@@ -198,8 +198,8 @@ def _derive_from_rows(
     latter are in words."""
     counted = ((element.ffma, "FFMA"), (element.fmul, "FMUL"), (element.fadd, "FADD"))
     counts = ", ".join(f"{value:g} {name}" for value, name in counted if value)
-    rule = f"{counts} for each of {shape.rows * shape.columns:,} elements{also}, {_CODE}"
-    total = element.times(shape.columns).plus(row).times(shape.rows)
+    rule = f"{counts} for each of {work.rows * work.columns:,} elements{also}, {_CODE}"
+    total = element.scale(work.columns).add_counts(row).scale(work.rows)
     return _make_rounded_derived(family, rule, total)
 
 
@@ -220,13 +220,13 @@ def _derive_warp_softmax(
     shuffles = _InstructionCounts(fadd=blocks * per_block * lanes * (lanes.bit_length() - 1))
     logarithm = match[3] in ("true", "1")
     if match[1] == "backward":
-        element = EXP.plus(_InstructionCounts(1)) if logarithm else _InstructionCounts(1)
-        counts = _InstructionCounts(fadd=filled).plus(shuffles, element.times(real))
+        element = EXP.add_counts(_InstructionCounts(1)) if logarithm else _InstructionCounts(1)
+        counts = _InstructionCounts(fadd=filled).add_counts(shuffles, element.scale(real))
         rule = f"a sum over {filled:,} filled elements, {element.ffma:g} FFMA for each of {real:,}"
     elif logarithm:
         element = _InstructionCounts(EXP.ffma + 1, 0, 2)
-        counts = element.times(filled).plus(
-            shuffles, LOG.times(shape.rows * lanes), _InstructionCounts(fadd=real)
+        counts = element.scale(filled).add_counts(
+            shuffles, LOG.scale(shape.rows * lanes), _InstructionCounts(fadd=real)
         )
         rule = (
             f"{element.ffma:g} FFMA and {element.fadd:g} FADD for each of {filled:,} filled "
@@ -234,7 +234,9 @@ def _derive_warp_softmax(
         )
     else:
         counts = (
-            EXP.plus(_InstructionCounts(fadd=2)).times(filled).plus(shuffles, DIVIDE.times(real))
+            EXP.add_counts(_InstructionCounts(fadd=2))
+            .scale(filled)
+            .add_counts(shuffles, DIVIDE.scale(real))
         )
         rule = (
             f"an exponential for each of {filled:,} filled elements, a quotient for each of "
@@ -254,12 +256,16 @@ def _derive_block_softmax(
         return None
     first = _InstructionCounts(EXP.ffma + 1, 0, EXP.fadd + 1)
     second = (
-        _InstructionCounts(fadd=2) if match[1] else EXP.plus(DIVIDE, _InstructionCounts(fadd=1))
+        _InstructionCounts(fadd=2)
+        if match[1]
+        else EXP.add_counts(DIVIDE, _InstructionCounts(fadd=1))
     )
-    row = _InstructionCounts(fadd=5 * (threads + WARP)).plus(LOG.times(threads if match[1] else 0))
+    row = _InstructionCounts(fadd=5 * (threads + WARP)).add_counts(
+        LOG.scale(threads if match[1] else 0)
+    )
     family = f"{'log ' if match[1] else ''}softmax by block"
     also = f", a sum over each row's {threads:,} threads"
-    return _derive_from_rows(family, shape, first.plus(second), row, also)
+    return _derive_from_rows(family, shape, first.add_counts(second), row, also)
 
 
 def _derive_reduction(
@@ -290,7 +296,7 @@ def _derive_reduction(
         return None
     counts, inner = fitting[-1]
     if mean:
-        counts = counts.plus(_InstructionCounts(fmul=shape.rows))
+        counts = counts.add_counts(_InstructionCounts(fmul=shape.rows))
     rule = (
         f"{shape.rows:,} {'means' if mean else 'sums'} of {shape.columns:,}: {counts.fadd:,.0f} "
         "FADD for"
@@ -336,11 +342,11 @@ def _count_reduction_additions(
     return _InstructionCounts(fadd=added)
 
 
-def _choose_block_size(x: int, y: int, most: int) -> tuple[int, int]:
+def _choose_block_size(x: int, y: int, max_threads: int) -> tuple[int, int]:
     """``set_block_dimension``: powers of two, x for lanes of a warp first."""
-    x, y = (min(most, 2 ** (max(size, 1).bit_length() - 1)) for size in (x, y))
-    height = min(y, most // min(x, WARP))
-    return min(x, most // height), height
+    x, y = (min(max_threads, 2 ** (max(size, 1).bit_length() - 1)) for size in (x, y))
+    height = min(y, max_threads // min(x, WARP))
+    return min(x, max_threads // height), height
 
 
 def _count_block_additions(width: int, height: int) -> int:
@@ -359,10 +365,10 @@ def _derive_layer_norm(
         return None
     if shape.columns < 4 * threads:  # lanes without values skip their part of the tree
         return None
-    element = _InstructionCounts(2, 0, 3).plus(RECIPROCAL, _InstructionCounts(1, 1, 1))
+    element = _InstructionCounts(2, 0, 3).add_counts(RECIPROCAL, _InstructionCounts(1, 1, 1))
     merges = threads * 5 + WARP * (launch.block[1] - 1)
-    row = _InstructionCounts(2, 5, 3).plus(RECIPROCAL).times(merges)
-    row = row.plus(DIVIDE.times(threads), _InstructionCounts(fadd=threads))
+    row = _InstructionCounts(2, 5, 3).add_counts(RECIPROCAL).scale(merges)
+    row = row.add_counts(DIVIDE.scale(threads), _InstructionCounts(fadd=threads))
     also = f", {merges:,} merges of partial results for each row"
     return _derive_from_rows("layer norm", shape, element, row, also)
 
@@ -375,8 +381,8 @@ def _derive_layer_norm_backward(
     if threads is None or shape.columns % 4:
         return None
     element = _InstructionCounts(2, 6 if shape.affine else 4, 4)
-    row = _InstructionCounts(fadd=10 * (threads + WARP)).plus(
-        RECIPROCAL.plus(_InstructionCounts(fmul=1)).times(threads)
+    row = _InstructionCounts(fadd=10 * (threads + WARP)).add_counts(
+        RECIPROCAL.add_counts(_InstructionCounts(fmul=1)).scale(threads)
     )
     return _derive_from_rows("layer norm backward", shape, element, row, ", two sums over each row")
 
@@ -398,11 +404,11 @@ def _derive_batch_norm_statistics(
         return None
     merges = 5 * (threads + WARP)
     row, also = (
-        _InstructionCounts(2, 5, 2).plus(RECIPROCAL).times(merges),
+        _InstructionCounts(2, 5, 2).add_counts(RECIPROCAL).scale(merges),
         f", {merges:,} merges each channel",
     )
     return _derive_from_rows(
-        "batch norm statistics", shape, DIVIDE.plus(_InstructionCounts(1, 0, 3)), row, also
+        "batch norm statistics", shape, DIVIDE.add_counts(_InstructionCounts(1, 0, 3)), row, also
     )
 
 
@@ -426,8 +432,10 @@ def _derive_batch_norm_backward(
         return None
     half = any(kind in launch.name for kind in _HALF)
     element = _InstructionCounts(1, 2, 5) if half else _InstructionCounts(2, 1, 4)
-    row = RECIPROCAL.plus(_InstructionCounts(fmul=5)).times(threads)
-    row = row.plus(_InstructionCounts(fadd=8 * threads + 2 * ceil(threads / WARP) + 10 * WARP))
+    row = RECIPROCAL.add_counts(_InstructionCounts(fmul=5)).scale(threads)
+    row = row.add_counts(
+        _InstructionCounts(fadd=8 * threads + 2 * ceil(threads / WARP) + 10 * WARP)
+    )
     return _derive_from_rows(
         "batch norm backward", shape, element, row, ", two sums over each channel"
     )
@@ -441,7 +449,7 @@ def _make_pooling_rule(output: _InstructionCounts, pair: _InstructionCounts) -> 
         launch: Launch, shape: RowWork, match: re.Match[str]
     ) -> DerivedInstructions | None:
         """Outputs of a layer whose windows have the same size."""
-        counts = output.plus(pair.times(shape.columns)).times(shape.rows)
+        counts = output.add_counts(pair.scale(shape.columns)).scale(shape.rows)
         text = f"{shape.rows:,} outputs of {shape.columns:,} inputs, {_CODE}"
         return _make_rounded_derived(shape.kind.replace("_", " "), text, counts)
 
@@ -456,7 +464,7 @@ def _derive_dropout(
     if launch.grid is None or launch.block is None:
         return None
     threads = min(launch.grid[0] * launch.block[0], ceil(shape.rows / int(match[1])))
-    row = RECIPROCAL.times(threads / shape.rows)
+    row = RECIPROCAL.scale(threads / shape.rows)
     return _derive_from_rows("dropout", shape, _InstructionCounts(1, 2), row)
 
 
@@ -530,7 +538,7 @@ _RULES = tuple((kind, rule, re.compile(pattern)) for kind, rule, pattern in _BY_
 
 
 @lru_cache(maxsize=4096)
-def _find_rule(name: str) -> tuple[str, Rule | None, re.Match[str] | None]:
+def _find_kind_rule_and_match(name: str) -> tuple[str, Rule | None, re.Match[str] | None]:
     for kind, rule, pattern in _RULES:
         if (match := pattern.search(name)) is not None:
             return kind, rule, match

@@ -108,7 +108,7 @@ class DerivedInstructions:
     """Type that the tensor cores multiply: tf32, fp16, bf16, ..."""
 
     @property
-    def fp32(self) -> float | None:
+    def fp32_flops(self) -> float | None:
         """FADD + FMUL + 2 FFMA; None unless all three are known."""
         if self.ffma is None or self.fmul is None or self.fadd is None:
             return None

@@ -30,7 +30,7 @@ def _match_name_parts(*parts: str) -> Applies:
 RULES: tuple[tuple[Applies, Rule], ...] = (
     (_match_name_parts("sgemm_", "xmma_gemm_f32f32"), cuda_products.derive_sgemm),
     (_match_name_parts("splitkreduce"), cuda_products.derive_split_k_reduction),
-    (_match_name_parts("sgemm_largek"), cuda_products.derive_large_sum_gemm),
+    (_match_name_parts("sgemm_largek"), cuda_products.derive_large_k_gemm),
     (_match_name_parts("globalkernel<"), cuda_products.derive_bias_epilogue),
     (_match_name_parts("gemmsn_"), cuda_products.derive_small_gemm),
     (_match_name_parts("gemv2t_kernel_val"), cuda_products.derive_gemv),

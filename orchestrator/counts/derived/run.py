@@ -56,7 +56,7 @@ from perfctl.orchestrator.estimate.flops.formulas import (
     Shape,
     get_left_factor,
     get_shape,
-    read_integers,
+    read_integers_of_attribute,
 )
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.paper import OpShape
@@ -230,7 +230,7 @@ def read_conv_shape(op: OpShape, source: Shape, weight: Shape, output: Shape) ->
     if op.attributes.get("transposed") or not len(source) == len(weight) == len(output) == 4:
         return None
     groups = int(str(op.attributes.get("groups", 1)))
-    same = set(read_integers(op, "stride")) == {1} and source[2:] == output[2:]
+    same = set(read_integers_of_attribute(op, "stride")) == {1} and source[2:] == output[2:]
     return ConvShape(output[0], source[1], *output[1:], *weight[2:], groups, same_size=same)
 
 
@@ -242,7 +242,7 @@ def _count_inside_macs(op: OpShape, source: Shape, weight: Shape, output: Shape)
 def compute_inside_share(op: OpShape, source: Shape, weight: Shape, output: Shape) -> float | None:
     """Taps of a 2-d convolution's filter that fall on the image, of all that paper counts; None
     when not known."""
-    steps = [read_integers(op, name) for name in ("stride", "padding", "dilation")]
+    steps = [read_integers_of_attribute(op, name) for name in ("stride", "padding", "dilation")]
     is_complete = len(source) == len(weight) == len(output) == 4 and all(
         len(step) == 2 for step in steps
     )
@@ -268,7 +268,10 @@ def _list_gradient_products(op: OpShape) -> tuple[LaunchWork, ...]:
     grad, source, weight = (
         pad_to_two_dimensions(get_shape(op.inputs, index)) for index in range(3)
     )
-    forward, strides = read_conv_shape(op, source, weight, grad), read_integers(op, "stride")
+    forward, strides = (
+        read_conv_shape(op, source, weight, grad),
+        read_integers_of_attribute(op, "stride"),
+    )
     if forward is None:
         return ()
     # where none is stated: an output as large as the input has stride 1
@@ -276,7 +279,7 @@ def _list_gradient_products(op: OpShape) -> tuple[LaunchWork, ...]:
     forward = replace(forward, same_size=stride == 1 and source[2:] == grad[2:])
     inside = _count_inside_macs(op, source, weight, grad)
     mask = (
-        read_integers(op, "output_mask")
+        read_integers_of_attribute(op, "output_mask")
         or tuple(int(shape is not None) for shape in op.outputs)
         or (1, 1)
     )

@@ -315,8 +315,8 @@ def derive_tensor_convolution(
         family = "tensor convolution, gradient of the weight"
         if gemm is None:
             return None
-        filled = f" filled up to {gemm.n:,}" if gemm.n != forward.depth else ""
-        sides = "channels", f"weights ({forward.depth:,} of a channel{filled})"
+        filled = f" filled up to {gemm.n:,}" if gemm.n != forward.macs_per_output else ""
+        sides = "channels", f"weights ({forward.macs_per_output:,} of a channel{filled})"
         return _derive_tiles(launch, algorithm, gemm, family, gemm.k, sides=sides)
     if not isinstance(shape, ConvShape) or (gradient and work.stride != 1):
         return None  # with a stride, positions of the filter are skipped

@@ -60,16 +60,16 @@ class DevicePeaks:
     """Counter of L1's or L2's bytes -> its roof; "L1" and "L2" for any other counter of
     that level."""
 
-    def cache(self, level: str, counter: str | None) -> CachePeak | None:
+    def find_cache_peak(self, level: str, counter: str | None) -> CachePeak | None:
         """The roof of a level for bytes that ``counter`` counted: the report's own, else the
         table's; None if unknown."""
         return self.caches.get(counter or "") or self.caches.get(level)
 
     @property
-    def known(self) -> bool:
+    def has_flop_peaks(self) -> bool:
         return bool(self.flops)
 
-    def ridge(self, path: str) -> float | None:
+    def compute_ridge_point(self, path: str) -> float | None:
         """FLOPs per byte at which the roofs of ``path`` and memory meet; None if one is
         not known."""
         peak = self.flops.get(path)
@@ -123,7 +123,7 @@ def add_cache_peaks(
         if device is not None and device.kind == "gpu"
         else None
     )
-    if not peaks.known or not clock or device is None:
+    if not peaks.has_flop_peaks or not clock or device is None:
         return peaks
     if recorded_hz and recorded_hz < clock and peaks.kind in ("published", "derived"):
         flops = {path: peak * recorded_hz / clock for path, peak in peaks.flops.items()}
@@ -205,7 +205,7 @@ class RecordedGpu:
     """CUDA compute capability, "7.0"."""
 
     @property
-    def known(self) -> bool:
+    def has_any_fact(self) -> bool:
         return any((self.name, self.memory_bytes, self.capability))
 
     def __str__(self) -> str:
@@ -234,7 +234,7 @@ def find_recorded_gpu(run: Run) -> RecordedGpu | None:
     gpu = RecordedGpu(
         device.name if device else None, memory, device.compute_capability if device else None
     )
-    return gpu if gpu.known else None
+    return gpu if gpu.has_any_fact else None
 
 
 def has_contradicting_records(gpu_a: RecordedGpu, other: RecordedGpu) -> bool:
@@ -268,7 +268,7 @@ def _list_possible_gpus(name: str) -> Sequence[Gpu]:
     return (gpu,) if gpu is not None else machines.list_gpu_candidates(name)
 
 
-def find_fastest_gpu(
+def find_fastest_gpu_and_flop_rate(
     observed_gpu: RecordedGpu | None, precision: str | None
 ) -> tuple[Gpu, float] | None:
     """(product, FLOP/s) of the fastest that the name and memory may mean, at the published peak of

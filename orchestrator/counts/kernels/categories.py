@@ -62,7 +62,12 @@ def categorize_operation(name: str) -> str:
     AddmmBackward0")."""
     bare = _AROUND.sub("", name[:LONGEST_NAME]).lower()
     return next(
-        (kind for kind, pattern in _OPERATIONS.of("operation") if pattern.search(bare)), "other"
+        (
+            kind
+            for kind, pattern in _OPERATIONS.get_compiled_table("operation")
+            if pattern.search(bare)
+        ),
+        "other",
     )
 
 

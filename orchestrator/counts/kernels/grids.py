@@ -76,20 +76,23 @@ class ConvShape:
         return self.batch * self.out_h * self.out_w
 
     @property
-    def depth(self) -> int:
+    def macs_per_output(self) -> int:
         """Multiply-adds of one output."""
         return self.in_channels // self.groups * self.kernel_h * self.kernel_w
 
     @property
     def macs(self) -> int:
         """Estimated multiply-adds."""
-        return self.output_positions * self.out_channels * self.depth
+        return self.output_positions * self.out_channels * self.macs_per_output
 
     @property
-    def product(self) -> GemmShape:
+    def implicit_gemm(self) -> GemmShape:
         """The implicit product: output positions by channels, one product per group."""
         return GemmShape(
-            self.output_positions, self.out_channels // self.groups, self.depth, self.groups
+            self.output_positions,
+            self.out_channels // self.groups,
+            self.macs_per_output,
+            self.groups,
         )
 
     @property
@@ -101,7 +104,10 @@ class ConvShape:
     def weight_gradient(self) -> GemmShape:
         """Channels out by weights of a channel, a sum over all outputs; one product per group."""
         return GemmShape(
-            self.out_channels // self.groups, self.depth, self.output_positions, self.groups
+            self.out_channels // self.groups,
+            self.macs_per_output,
+            self.output_positions,
+            self.groups,
         )
 
 
@@ -141,28 +147,28 @@ class Tiling:
     where the others leave nothing of the sum (counted on an H100, CUDA 13.0)."""
 
     @property
-    def blocks(self) -> tuple[int, int]:
+    def tile_counts(self) -> tuple[int, int]:
         """Tiles along the rows and columns of one product."""
         return ceil(self.shape.m / self.sides[0]), ceil(self.shape.n / self.sides[1])
 
     @property
     def values(self) -> int:
         """Of all tiles, those beyond the product's edges included, and all products of a batch."""
-        return self.shape.batch * prod(self.blocks) * prod(self.sides)
+        return self.shape.batch * prod(self.tile_counts) * prod(self.sides)
 
     @property
-    def depth(self) -> int:
+    def padded_k(self) -> int:
         """Length of the sum as it is computed: each part in whole steps."""
         k, length = self.shape.k, pad_split_sum(self.shape.k, self.parts, self.step)
         idle = self.parts - ceil(k / max(ceil(k / self.parts), 1))
         return length + (idle * (self.step or 1) if self.is_xmma else 0)
 
     @property
-    def multiplies(self) -> int:
+    def padded_macs(self) -> int:
         """Multiplies of the launch (each with its add: half of its FLOPs), padding included."""
-        return self.values * self.depth
+        return self.values * self.padded_k
 
-    def describe(self, rows: str = "", columns: str = "") -> str:
+    def describe_tiles(self, rows: str = "", columns: str = "") -> str:
         """Return the tiles in words; ``rows`` and ``columns`` name what the product has along
         them."""
         shape, (along_rows, along_columns) = self.shape, self.sides
@@ -171,15 +177,15 @@ class Tiling:
         across = f"ceil({f'{shape.n:,} {columns}'.strip()} / {along_columns})"
         return f"{times}{down} x {across} tiles x {along_rows} x {along_columns}"
 
-    def rule(self, macs: int, rows: str = "", columns: str = "") -> str:
+    def describe_arithmetic(self, macs: int, rows: str = "", columns: str = "") -> str:
         """Return the arithmetic of the multiplies, next to the estimated multiply-adds."""
-        length = f"{self.depth:,}"
-        if self.parts > 1 or self.depth != self.shape.k:
+        length = f"{self.padded_k:,}"
+        if self.parts > 1 or self.padded_k != self.shape.k:
             parts = f" in {self.parts} parts" if self.parts > 1 else ""
-            padded = f", padded to {length}" if self.depth != self.shape.k else ""
+            padded = f", padded to {length}" if self.padded_k != self.shape.k else ""
             length = f"(sum of {self.shape.k:,}{parts}{padded})"
-        tiles = self.describe(rows, columns)
-        return f"{tiles} x {length} = {self.multiplies:,} multiplies (estimated {macs:,})"
+        tiles = self.describe_tiles(rows, columns)
+        return f"{tiles} x {length} = {self.padded_macs:,} multiplies (estimated {macs:,})"
 
 
 def list_tilings(
@@ -205,7 +211,7 @@ def list_tilings(
         return
     split, remainder = divmod(grid[2], shape.batch)
     for way in ways:
-        if not remainder and has_block_per_tile(grid, *way.blocks, swizzled):
+        if not remainder and has_block_per_tile(grid, *way.tile_counts, swizzled):
             yield replace(way, parts=split)
 
 
@@ -254,9 +260,11 @@ def predict_tiles(
     elif (prediction := _predict_winograd_products(algorithm, grid, shape)) is not None:
         return prediction
     else:  # 1 x 1, or after im2col: one product per image, or all images at once
-        image = GemmShape(shape.out_h * shape.out_w, shape.out_channels, shape.depth, shape.batch)
+        image = GemmShape(
+            shape.out_h * shape.out_w, shape.out_channels, shape.macs_per_output, shape.batch
+        )
         is_by_image = grid is not None and grid[2] == shape.batch > 1
-        products = [image, shape.product] if is_by_image else [shape.product]
+        products = [image, shape.implicit_gemm] if is_by_image else [shape.implicit_gemm]
     if algorithm.family != "gemm" or algorithm.tile is None:
         return None
     m, n, step = algorithm.tile
@@ -273,10 +281,10 @@ def _predict_implicit_gemm(
     if algorithm.tile is None or algorithm.method not in ("implicit gemm", "explicit gemm"):
         return None
     m, n, step = algorithm.tile
-    tiling = Tiling(shape.product, (m, n), step=step)
-    fits = grid is None or grid[:2] == tiling.blocks
+    tiling = Tiling(shape.implicit_gemm, (m, n), step=step)
+    fits = grid is None or grid[:2] == tiling.tile_counts
     if grid is not None and (algorithm.tensor_core or _is_xmma_kernel(algorithm)):
-        fits |= grid[1::-1] == tiling.blocks
+        fits |= grid[1::-1] == tiling.tile_counts
     return TilePrediction("implicit gemm", (tiling,) if fits else ())
 
 
@@ -290,7 +298,7 @@ def _predict_fused_winograd(
     tiling = tile_fused_winograd(shape, algorithm.winograd_block)
     images, rows, columns = algorithm.winograd_block
     blocks = (
-        ceil(shape.batch / images) * tiling.blocks[1],
+        ceil(shape.batch / images) * tiling.tile_counts[1],
         ceil(shape.out_h / (2 * rows)),
         ceil(shape.out_w / (2 * columns)),
     )
@@ -311,7 +319,7 @@ def tile_fused_winograd(shape: ConvShape, block: tuple[int, int, int]) -> Tiling
     return Tiling(product, (tiles, FUSED_CHANNELS))
 
 
-def shape_winograd_product(shape: ConvShape) -> GemmShape:
+def convert_to_winograd_gemm(shape: ConvShape) -> GemmShape:
     """Return what F(4x4,3x3) multiplies between its transforms: tiles of 4 x 4 outputs, 16 images
     at a time, by channels; 36 products."""
     tiles = round_up(shape.batch, WINOGRAD_IMAGES) * ceil(shape.out_h / 4) * ceil(shape.out_w / 4)
@@ -327,8 +335,8 @@ def _predict_winograd_products(
     if algorithm.tile is None or not shape.is_3_by_3:
         return None
     m, n, step = algorithm.tile
-    ways = (Tiling(shape_winograd_product(shape), sides, step=step) for sides in ((n, m), (m, n)))
-    fitting = (way for way in ways if grid[:2] in (way.blocks, way.blocks[::-1]))
+    ways = (Tiling(convert_to_winograd_gemm(shape), sides, step=step) for sides in ((n, m), (m, n)))
+    fitting = (way for way in ways if grid[:2] in (way.tile_counts, way.tile_counts[::-1]))
     return TilePrediction("winograd not fused", tuple(fitting))
 
 

@@ -174,7 +174,7 @@ ARITHMETIC_FAMILIES = ("conv", "depthwise", "attention", "gemm", "rnn")
 _TILED = ("conv", "gemm", "attention")
 
 
-def read_amd_math_type(name: str) -> tuple[str | None, bool | None] | None:
+def parse_amd_math_type_and_matrix_use(name: str) -> tuple[str | None, bool | None] | None:
     """(type of the multiplied numbers, on matrix cores or not), None where the name does not say;
     None for other makers."""
     if match := _TENSILE.search(name):
@@ -209,7 +209,7 @@ class PatternTables:
         self._compiled: dict[str, Table] = {}
 
     @cached_property
-    def _lines(self) -> Mapping[str, Mapping[str, Sequence[str]]]:
+    def _patterns_by_table(self) -> Mapping[str, Mapping[str, Sequence[str]]]:
         tables: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
         for file in self._files:
             lines = Path(__file__).with_name(file).read_text(encoding="utf-8").splitlines()
@@ -217,10 +217,10 @@ class PatternTables:
                 tables[table][name].append(pattern)
         return {**tables}
 
-    def of(self, table: str) -> Table:
+    def get_compiled_table(self, table: str) -> Table:
         """Empty where there is no such table."""
         if table not in self._compiled:
-            patterns_by_name = self._lines.get(table, {})
+            patterns_by_name = self._patterns_by_table.get(table, {})
             self._compiled[table] = tuple(
                 (name, re.compile("|".join(patterns)))
                 for name, patterns in patterns_by_name.items()
@@ -238,7 +238,7 @@ adds the bias.
 """
 
 
-def read_tile(name: str) -> tuple[int, int, int | None] | None:
+def parse_tile_sizes(name: str) -> tuple[int, int, int | None] | None:
     """Outputs of a thread block (m, n) and the step along the sum; None when the name does not say.
 
     ``implicit_convolve_sgemm<float, float, 128, 5, 5, ...>`` gives the logarithms: 2^5 x 2^5, and
@@ -247,7 +247,12 @@ def read_tile(name: str) -> tuple[int, int, int | None] | None:
     if match := _CONVOLVE.search(name) or _LARGE_SUM.search(name):
         return 2 ** int(match[1]), 2 ** int(match[2]), None
     match = next(
-        (match for _, pattern in PATTERNS.of("tile") if (match := pattern.search(name))), None
+        (
+            match
+            for _, pattern in PATTERNS.get_compiled_table("tile")
+            if (match := pattern.search(name))
+        ),
+        None,
     )
     if not match:
         return None
@@ -268,7 +273,7 @@ def read_architecture(name: str) -> str | None:
     return (match[1] or match[2] or f"sm{match[3]}") if match else None
 
 
-def read_math_type(name: str, family: str | None) -> tuple[str | None, bool | None]:
+def parse_math_type_and_tensor_use(name: str, family: str | None) -> tuple[str | None, bool | None]:
     """(type of the multiplied numbers, on tensor cores or not); None where the name does
     not say."""
     multiplies = family in ("conv", "winograd", "gemm", "attention", "depthwise", "fft")
@@ -280,7 +285,7 @@ def read_math_type(name: str, family: str | None) -> tuple[str | None, bool | No
 
 
 def _read_printed_math(name: str) -> tuple[str | None, bool | None] | None:
-    if amd_math := read_amd_math_type(name):
+    if amd_math := parse_amd_math_type_and_matrix_use(name):
         return amd_math
     if match := _XMMA.search(name):
         kind = _TYPES[match["computed"] or match["stored"]]
@@ -449,13 +454,15 @@ def recognise_kernel(name: str) -> Algorithm:
         role = _find_label("role", base_name, qualified) or (
             "layout" if family_name == "layout" else "main"
         )
-    math, tensor_core = read_math_type(lowered, family_name) if role == "main" else (None, None)
+    math, tensor_core = (
+        parse_math_type_and_tensor_use(lowered, family_name) if role == "main" else (None, None)
+    )
     # "segment_k_off" and silence say nothing about the launch
     split_k = True if re.search(r"split_?k(?!v)|stream_?k|segment_?k_on", lowered) else None
     return Algorithm(
         family_name,
         _find_label(f"{family_name} method", base_name, lowered) or family_name,
-        read_tile(lowered) if family_name in _TILED else None,
+        parse_tile_sizes(lowered) if family_name in _TILED else None,
         split_k,
         tensor_core,
         read_tensor_instruction(lowered) if tensor_core else None,
@@ -515,7 +522,12 @@ def _select_main_kernels(algorithms: Iterable[Algorithm]) -> list[Algorithm]:
 
 def _find_label(table: str, *texts: str) -> str | None:
     return next(
-        (label for text in texts for label, pattern in PATTERNS.of(table) if pattern.search(text)),
+        (
+            label
+            for text in texts
+            for label, pattern in PATTERNS.get_compiled_table(table)
+            if pattern.search(text)
+        ),
         None,
     )
 

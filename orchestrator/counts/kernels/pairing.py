@@ -56,7 +56,7 @@ class _LaunchToPair(NamedTuple):
     layer: str | None
     direction: str | None
 
-    def key(self, name: Callable[[str], str]) -> tuple[object, ...]:
+    def make_match_key(self, name: Callable[[str], str]) -> tuple[object, ...]:
         """What the same launch has in another recording, with its name as ``name`` makes it."""
         kernel = self.kernel
         return (
@@ -93,7 +93,7 @@ def pair_launches(counted: Run, timed: Run) -> LaunchMatching:
             for side in (ours, theirs)
         )
     pairs: list[LaunchPair] = []
-    for pair in (_pair_by_key, _pair_captured_launches):
+    for pair in (_pair_by_key_and_list_unpaired, _pair_captured_and_list_unpaired):
         for name in (str, extract_bare_name):
             new_pairs, ours, theirs = pair(ours, theirs, name)
             pairs += new_pairs
@@ -178,16 +178,16 @@ def _list_launches(run: Run) -> list[_LaunchToPair]:
     ]
 
 
-def _pair_by_key(
+def _pair_by_key_and_list_unpaired(
     ours: list[_LaunchToPair], theirs: list[_LaunchToPair], name: Callable[[str], str]
 ) -> tuple[list[LaunchPair], list[_LaunchToPair], list[_LaunchToPair]]:
     waiting: dict[tuple[object, ...], deque[_LaunchToPair]] = defaultdict(deque)
     for launch in theirs:
-        waiting[launch.key(name)].append(launch)
+        waiting[launch.make_match_key(name)].append(launch)
     pairs: list[LaunchPair] = []
     unpaired: list[_LaunchToPair] = []
     for launch in ours:
-        if partners := waiting.get(launch.key(name)):
+        if partners := waiting.get(launch.make_match_key(name)):
             pairs.append(LaunchPair(launch.kernel.launch, partners.popleft().kernel.launch))
         else:
             unpaired.append(launch)
@@ -195,7 +195,7 @@ def _pair_by_key(
     return pairs, unpaired, [launch for launch in theirs if launch.kernel.launch not in paired]
 
 
-def _pair_captured_launches(
+def _pair_captured_and_list_unpaired(
     ours: list[_LaunchToPair], theirs: list[_LaunchToPair], name: Callable[[str], str]
 ) -> tuple[list[LaunchPair], list[_LaunchToPair], list[_LaunchToPair]]:
     """What is left of kernels whose layer is that of a graph's capture: ncu knows where the graph
@@ -207,7 +207,7 @@ def _pair_captured_launches(
         [launch._replace(layer=None, direction=None) for launch in side]
         for side in (ours, captured)
     )
-    pairs, _, _ = _pair_by_key(bare, other_launches, name)
+    pairs, _, _ = _pair_by_key_and_list_unpaired(bare, other_launches, name)
     counted, timed = {pair.counted for pair in pairs}, {pair.timed for pair in pairs}
     unpaired = [launch for launch in ours if launch.kernel.launch not in counted]
     return pairs, unpaired, [launch for launch in theirs if launch.kernel.launch not in timed]

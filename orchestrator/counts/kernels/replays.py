@@ -351,7 +351,7 @@ class ReplayCost:
     """Launches of a step that repeat another with the same kernel, grid and layer shapes."""
 
     @property
-    def replays(self) -> int:
+    def replay_count(self) -> int:
         return self.launches * self.steps * self.passes
 
 
@@ -385,7 +385,7 @@ def describe_replay_cost(cost: ReplayCost, setting: str, layers: Sequence[str]) 
     saved = [
         (
             f"Counts repeat from step to step: {TEN} steps would take "
-            f"{cost.replays // cost.steps * TEN:,} replays"
+            f"{cost.replay_count // cost.steps * TEN:,} replays"
         )
     ] * (cost.steps < TEN)
     if cost.repeated:
@@ -393,12 +393,12 @@ def describe_replay_cost(cost: ReplayCost, setting: str, layers: Sequence[str]) 
         saved.append(
             f"{cost.repeated:,} launches repeat another with the same kernel, grid and layer "
             f"shapes: --launches distinct needs only {replays_needed:,} replays, "
-            f"{1 - replays_needed / cost.replays:.0%} fewer"
+            f"{1 - replays_needed / cost.replay_count:.0%} fewer"
         )
     return [
         (
             f"{setting}: {cost.launches:,} launches per step{among} x {steps} x "
-            f"{cost.passes} passes = {cost.replays:,} replays, about {least} to {most} longer "
+            f"{cost.passes} passes = {cost.replay_count:,} replays, about {least} to {most} longer "
             "than without ncu"
         ),
         (

@@ -59,9 +59,9 @@ def shorten_kernel_names(names: Iterable[str], longest: int = LONGEST) -> dict[s
     """
     plain = _make_plain_names(list(dict.fromkeys(names)))
     texts = sorted(set(plain.values()))  # whatever order the kernels ran in
-    brief = {text: drop_repeated_parts(text) for text in texts}
+    brief = {text: drop_functor_boilerplate(text) for text in texts}
     short_by_name = {
-        text: _keep_telling_tokens(brief[text], weights, longest)
+        text: _keep_distinguishing_tokens(brief[text], weights, longest)
         for text, weights in _weigh_distinct_tokens(brief).items()
     }
     for step in range(_ROUNDS):
@@ -70,7 +70,7 @@ def shorten_kernel_names(names: Iterable[str], longest: int = LONGEST) -> dict[s
         for group in same:
             sources = {text: text if step else brief[text] for text in group}
             for text, extra in _find_distinct_tokens(sources).items():
-                short_by_name[text] = _keep_telling_tokens(sources[text], extra, longest)
+                short_by_name[text] = _keep_distinguishing_tokens(sources[text], extra, longest)
     for group in _group_equal_names(short_by_name):
         for number, text in enumerate(sorted(group), 1):
             tail = f" #{number}"
@@ -83,7 +83,7 @@ def shorten_kernel_name(name: str) -> str:
     return shorten_kernel_names([name])[name]
 
 
-def drop_repeated_parts(text: str) -> str:
+def drop_functor_boilerplate(text: str) -> str:
     """A plain name without what its functor says again: the dispatch over types, wrappers, the
     number of tensors."""
     text = _ARRAY.sub("", _WRAPPED.sub(r"\1", text))
@@ -242,7 +242,7 @@ def _find_distinct_tokens(texts: Mapping[str, str], extra: int = 20) -> dict[str
     }
 
 
-def _keep_telling_tokens(text: str, extra: Mapping[_Nth, int], longest: int) -> str:
+def _keep_distinguishing_tokens(text: str, extra: Mapping[_Nth, int], longest: int) -> str:
     """``text`` with its most telling tokens, at most ``longest`` characters."""
     if len(text) <= longest:
         return text

@@ -27,7 +27,7 @@ from perfctl.orchestrator.estimate.flops.formulas import (
     Formula,
     Works,
     get_shape,
-    read_integer,
+    read_integer_of_attribute,
     read_op_tensors,
 )
 from perfctl.records.paper import LayerCall, OpShape
@@ -531,7 +531,7 @@ def _can_use_tf32(op: OpShape) -> bool:
         return True
     weight = get_shape(op.inputs, 2 if "backward" in op.op else 1)
     # torch's own kernels run depthwise convolutions of float32, on CUDA cores
-    groups = read_integer(op, "groups", 1)
+    groups = read_integer_of_attribute(op, "groups", 1)
     depthwise = (
         groups > 1 and len(weight) > 1 and weight[1] == 1 and not op.attributes.get("transposed")
     )

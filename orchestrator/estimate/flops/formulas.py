@@ -217,19 +217,19 @@ def read_flag(op: OpShape, name: str) -> bool:
     return bool(op.attributes.get(name, False))
 
 
-def read_integer(op: OpShape, name: str, default: int = 0) -> int:
+def read_integer_of_attribute(op: OpShape, name: str, default: int = 0) -> int:
     value = op.attributes.get(name, default)
     return int(value) if isinstance(value, (int, float)) else default
 
 
-def read_integers(op: OpShape, name: str) -> tuple[int, ...]:
+def read_integers_of_attribute(op: OpShape, name: str) -> tuple[int, ...]:
     value = op.attributes.get(name)
     if isinstance(value, (list, tuple)):
         return tuple(int(item) if item is not None else 0 for item in value)
     return (int(value),) if isinstance(value, (int, float)) else ()
 
 
-def _count_conv_macs(
+def _count_conv_macs_and_text(
     data: Shape, weight: Shape, result: Shape, transposed: bool
 ) -> tuple[int, str]:
     """Multiply-adds of one pass, and their worked text: every position of the small map meets every
@@ -262,7 +262,7 @@ def count_convolution(op: OpShape) -> Works:
         add_batch_dimension(get_shape(op.inputs, 0), weight),
         add_batch_dimension(get_shape(op.outputs, 0), weight),
     )
-    macs, text = _count_conv_macs(data, weight, result, read_flag(op, "transposed"))
+    macs, text = _count_conv_macs_and_text(data, weight, result, read_flag(op, "transposed"))
     return make_call_work(
         op,
         text,
@@ -280,9 +280,11 @@ def count_convolution_backward(op: OpShape) -> Works:
         add_batch_dimension(get_shape(op.inputs, 0), weight),
         add_batch_dimension(get_shape(op.inputs, 1), weight),
     )
-    macs, text = _count_conv_macs(data, weight, grad, read_flag(op, "transposed"))
+    macs, text = _count_conv_macs_and_text(data, weight, grad, read_flag(op, "transposed"))
     tensors = read_op_tensors(op)
-    mask = read_integers(op, "output_mask") or tuple(int(shape is not None) for shape in op.outputs)
+    mask = read_integers_of_attribute(op, "output_mask") or tuple(
+        int(shape is not None) for shape in op.outputs
+    )
     parts = []
     note = f"as forward: {text}"
     if mask[0]:
@@ -368,7 +370,7 @@ def _make_sparse_work(op: OpShape, first: int) -> Works:
         stored[first : first + 2] if isinstance(stored, (list, tuple)) else (None, None)
     )
     if first_nnz is not None and right is not None:
-        pairs = read_integer(op, "pairs")
+        pairs = read_integer_of_attribute(op, "pairs")
         text = f"pairs of stored values that meet = {pairs:,} MAC = {2 * pairs:,} FLOP"
         return make_call_work(op, text, macs=pairs)
     if first_nnz is not None:
@@ -421,16 +423,16 @@ def count_linear(op: OpShape) -> Works:
 def count_vector_products(op: OpShape) -> Works:
     """torch.linalg.vecdot: a product of two vectors of length K for each output value."""
     return make_product_work(
-        op, "outputs x K", (count_output_elements(op), read_integer(op, "depth"))
+        op, "outputs x K", (count_output_elements(op), read_integer_of_attribute(op, "depth"))
     )
 
 
 def count_vector_products_backward(op: OpShape) -> Works:
     """Each required gradient costs as much as the forward pass."""
     factors = (
-        sum(read_integers(op, "needs")),
+        sum(read_integers_of_attribute(op, "needs")),
         count_output_elements(op),
-        read_integer(op, "depth"),
+        read_integer_of_attribute(op, "depth"),
     )
     return make_product_work(op, "gradients x outputs x K", factors)
 
@@ -442,13 +444,15 @@ def _read_attention_sizes(op: OpShape, first: int) -> tuple[int, int, int, int, 
     return prod(query[:-2]), query[-2], key[-2], query[-1], value[-1]
 
 
-def _count_scores(op: OpShape, first: int, letters: str, depth: int) -> tuple[int, str]:
+def _count_attention_scores_and_text(
+    op: OpShape, first: int, letters: str, depth: int
+) -> tuple[int, str]:
     """Return the scores that the mask leaves, as far as it is known, and the text of their product
     with ``depth``."""
     square = _read_attention_sizes(op, first)[:3]
     mask, reason = op.attributes.get("mask"), op.attributes.get("upper_bound")
     is_counted = "scores" in op.attributes
-    scores = read_integer(op, "scores") if is_counted else prod(square)
+    scores = read_integer_of_attribute(op, "scores") if is_counted else prod(square)
     names, sizes = ("scores", (scores,)) if is_counted else ("B*h x Sq x Sk", square)
     text = format_mac_product(f"{names} x {letters}", (*sizes, depth)) + (
         f"; {mask}" if mask else ""
@@ -460,7 +464,7 @@ def _count_scores(op: OpShape, first: int, letters: str, depth: int) -> tuple[in
 def count_attention(op: OpShape) -> Works:
     """Forward pass of attention. Softmax and scaling count 5 + 1 elementwise FLOPs per score."""
     heads, rows, _, wide, deep = _read_attention_sizes(op, 0)
-    scores, text = _count_scores(op, 0, "(E + V)", wide + deep)
+    scores, text = _count_attention_scores_and_text(op, 0, "(E + V)", wide + deep)
     macs = scores * (wide + deep)
     tensors = read_op_tensors(op)
     return (
@@ -485,7 +489,7 @@ def count_attention_backward(op: OpShape) -> Works:
     """
     is_own = not op.op.startswith("perfctl.")
     fused = is_own or op.attributes.get("backend") in ("flash", "any")
-    first, needs = int(is_own), read_integers(op, "needs") or (1, 1, 1)
+    first, needs = int(is_own), read_integers_of_attribute(op, "needs") or (1, 1, 1)
     heads, rows, _, wide, deep = _read_attention_sizes(op, first)
     of_scores = bool(needs[0] or needs[1])
     depth = deep * (needs[2] + of_scores) + wide * (needs[0] + needs[1])
@@ -494,7 +498,7 @@ def count_attention_backward(op: OpShape) -> Works:
         for name, need in zip(("dP", "dQ", "dK", "dV"), (of_scores, *needs), strict=True)
         if need
     )
-    scores, text = _count_scores(op, first, "depths", depth)
+    scores, text = _count_attention_scores_and_text(op, first, "depths", depth)
     macs, text = scores * depth, f"{names}: {text}"
     read_bytes = read_op_tensors(op).sum_input_bytes(first, first + 1, first + 2)
     parts = [
@@ -522,7 +526,7 @@ class RecurrentSizes:
     gates: int
 
     @property
-    def wide(self) -> int:
+    def gate_outputs(self) -> int:
         return self.gates * self.hidden
 
     @property
@@ -535,15 +539,15 @@ class RecurrentSizes:
         return self.inputs if layer == 0 else self.directions * self.recurrent_size
 
     @property
-    def weights(self) -> int:
+    def weight_count(self) -> int:
         each = (
-            self.wide * (self.get_input_size(layer) + self.recurrent_size)
+            self.gate_outputs * (self.get_input_size(layer) + self.recurrent_size)
             for layer in range(self.layers)
         )
         return self.directions * (sum(each) + self.layers * self.projection * self.hidden)
 
     @property
-    def terms(self) -> tuple[tuple[int, ...], ...]:
+    def mac_terms(self) -> tuple[tuple[int, ...], ...]:
         """Multiply-adds as a sum of products, one or two for each layer."""
         terms_ = []
         for layer in range(self.layers):
@@ -551,7 +555,7 @@ class RecurrentSizes:
                 (
                     self.steps,
                     self.directions,
-                    self.wide,
+                    self.gate_outputs,
                     self.get_input_size(layer) + self.recurrent_size,
                 )
             )
@@ -564,47 +568,47 @@ def read_recurrent_sizes(op: OpShape, batch: int = 1) -> RecurrentSizes:
     """Return the network of perfctl.lstm, gru or rnn, or of their backward; its rows spread over
     ``batch`` samples."""
     return RecurrentSizes(
-        read_integer(op, "rows") // batch,
-        read_integer(op, "input_size"),
-        read_integer(op, "hidden_size"),
-        read_integer(op, "proj_size"),
-        read_integer(op, "num_layers", 1),
-        read_integer(op, "directions", 1),
+        read_integer_of_attribute(op, "rows") // batch,
+        read_integer_of_attribute(op, "input_size"),
+        read_integer_of_attribute(op, "hidden_size"),
+        read_integer_of_attribute(op, "proj_size"),
+        read_integer_of_attribute(op, "num_layers", 1),
+        read_integer_of_attribute(op, "directions", 1),
         GATES[op.op.split(".")[1].removesuffix("_backward")],
     )
 
 
-def _count_recurrent_macs(net: RecurrentSizes) -> tuple[int, str]:
+def _count_recurrent_macs_and_text(net: RecurrentSizes) -> tuple[int, str]:
     extra = f" + {format_factors(net.steps, net.projection * net.hidden)}" if net.projection else ""
     each = [
-        f"l{layer}: {format_factors(net.steps, net.wide)} x "
+        f"l{layer}: {format_factors(net.steps, net.gate_outputs)} x "
         f"({net.get_input_size(layer):,} + {net.recurrent_size:,}){extra}"
         for layer in range(net.layers)
         for _ in range(net.directions)
     ]
     letters = "rows x G*H x (I + R)" + (" + rows x R x H" if net.projection else "")
-    macs = sum(map(prod, net.terms))
+    macs = sum(map(prod, net.mac_terms))
     return (
         macs,
         f"{letters}, per layer and direction: {'; '.join(each)} = {macs:,} MAC = {2 * macs:,} FLOP",
     )
 
 
-def _count_recurrent_weights(op: OpShape, net: RecurrentSizes) -> tuple[int, int]:
+def _count_recurrent_weights_and_item_bytes(op: OpShape, net: RecurrentSizes) -> tuple[int, int]:
     """Return (their number, with biases; bytes of one)."""
     output = read_op_tensors(op).outputs[0] if op.outputs else None
-    biases = 2 * net.wide * net.layers * net.directions if read_flag(op, "bias") else 0
-    return net.weights + biases, output[1] if output else 4
+    biases = 2 * net.gate_outputs * net.layers * net.directions if read_flag(op, "bias") else 0
+    return net.weight_count + biases, output[1] if output else 4
 
 
 def count_recurrent(op: OpShape) -> Works:
     """Forward pass of a complete nn.LSTM, GRU or RNN."""
     net, tensors = read_recurrent_sizes(op), read_op_tensors(op)
-    macs, text = _count_recurrent_macs(net)
+    macs, text = _count_recurrent_macs_and_text(net)
     cells = CELL[op.op.removeprefix("perfctl.")] * net.hidden + (
-        2 * net.wide if read_flag(op, "bias") else 0
+        2 * net.gate_outputs if read_flag(op, "bias") else 0
     )
-    reads = tensors.sum_input_bytes() + prod(_count_recurrent_weights(op, net))
+    reads = tensors.sum_input_bytes() + prod(_count_recurrent_weights_and_item_bytes(op, net))
     work = net.steps * cells * net.layers * net.directions
     return (
         CallWork(
@@ -625,17 +629,17 @@ def count_recurrent_backward(op: OpShape) -> Works:
     net, tensors, first = (
         read_recurrent_sizes(op),
         read_op_tensors(op),
-        read_integer(op, "first_rows"),
+        read_integer_of_attribute(op, "first_rows"),
     )
-    forward, text = _count_recurrent_macs(net)
-    weights, item = _count_recurrent_weights(op, net)
+    forward, text = _count_recurrent_macs_and_text(net)
+    weights, item = _count_recurrent_weights_and_item_bytes(op, net)
     grads, left_out = forward, []
     if not read_flag(op, "needs_input"):
-        grads -= net.directions * net.steps * net.wide * net.inputs
+        grads -= net.directions * net.steps * net.gate_outputs * net.inputs
         left_out.append("the input needs no gradient")
     if not read_flag(op, "needs_hidden"):
-        grads -= net.directions * net.layers * first * net.wide * net.recurrent_size
-        each = format_factors(first, net.wide, net.recurrent_size)
+        grads -= net.directions * net.layers * first * net.gate_outputs * net.recurrent_size
+        each = format_factors(first, net.gate_outputs, net.recurrent_size)
         left_out.append(f"the initial state needs none (- {each} per layer and direction)")
     note = f"as forward, but {' and '.join(left_out)}" if left_out else "as forward"
     total = f"{note} = {grads:,} MAC = {2 * grads:,} FLOP"
@@ -681,7 +685,7 @@ def count_each_tensor(op: OpShape) -> Works:
 
 def count_pooling(op: OpShape) -> Works:
     """One comparison or addition per value of the window of each output value."""
-    kernel = read_integers(op, "kernel_size") or (1,)
+    kernel = read_integers_of_attribute(op, "kernel_size") or (1,)
     rank = 3 if "3d" in op.op else 2 if "2d" in op.op else 1
     window = prod(kernel * rank if len(kernel) == 1 else kernel)
     values = count_output_elements(op)

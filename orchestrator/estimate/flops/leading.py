@@ -24,7 +24,7 @@ from perfctl.orchestrator.estimate.flops.formulas import (
     make_call_work,
     make_product_work,
     read_flag,
-    read_integers,
+    read_integers_of_attribute,
     read_op_tensors,
 )
 from perfctl.records.paper import OpShape
@@ -77,10 +77,10 @@ def count_trilinear(op: OpShape) -> Works:
     """nn.Bilinear, x W y: N x out x in1 x in2 + N x out x in1, and the same for its gradients."""
     tensors = [list(get_shape(op.inputs, index)) for index in range(3)]
     for sizes, attribute in zip(tensors, ("expand1", "expand2", "expand3"), strict=True):
-        for axis in read_integers(op, attribute):
+        for axis in read_integers_of_attribute(op, attribute):
             sizes.insert(axis, 1)
     full = [max(sizes) for sizes in zip(*tensors, strict=True)]
-    summed = read_integers(op, "sumdim")
+    summed = read_integers_of_attribute(op, "sumdim")
     second = prod(full) // full[summed[-1]] if len(summed) > 1 else 0
     macs = prod(full) + second
     text = f"{format_factors(*full)} + {second:,} = {macs:,} MAC = {2 * macs:,} FLOP"
@@ -95,7 +95,7 @@ def count_fourier(op: OpShape) -> Works:
     so many.
     """
     shape = get_shape(op.outputs if op.op.endswith("c2r") else op.inputs, 0)
-    size = prod(shape[axis] for axis in read_integers(op, "dim"))
+    size = prod(shape[axis] for axis in read_integers_of_attribute(op, "dim"))
     many, each = prod(shape) // max(size, 1), 5.0 if op.op.endswith("c2c") else 2.5
     macs = round(many * each * size * log2(size) / 2) if size > 1 else 0
     text = (
@@ -200,7 +200,7 @@ def _make_leading_work(op: OpShape, formula: str, each: float, many: int) -> Wor
     return make_call_work(op, text, macs=macs)
 
 
-def _read_matrix_sizes(op: OpShape) -> tuple[int, int, int]:
+def _read_matrix_count_and_sides(op: OpShape) -> tuple[int, int, int]:
     """Return (matrices, longer side, shorter side) of the first argument."""
     *many, rows, columns = get_shape(op.inputs, 0)
     return prod(many), max(rows, columns), min(rows, columns)
@@ -208,19 +208,19 @@ def _read_matrix_sizes(op: OpShape) -> tuple[int, int, int]:
 
 def count_cubic(op: OpShape, factor: int) -> Works:
     """``factor`` n^3 / 3 FLOPs for each square matrix."""
-    many, _, size = _read_matrix_sizes(op)
+    many, _, size = _read_matrix_count_and_sides(op)
     return _make_leading_work(op, f"{factor} n^3 / 3", factor * size**3 / 3, many)
 
 
 def count_lu(op: OpShape) -> Works:
     """LU, determinant: m n^2 - n^3/3 FLOPs (2 n^3 / 3 for a square matrix)."""
-    many, long, short = _read_matrix_sizes(op)
+    many, long, short = _read_matrix_count_and_sides(op)
     return _make_leading_work(op, "m n^2 - n^3 / 3", long * short**2 - short**3 / 3, many)
 
 
 def count_solve(op: OpShape) -> Works:
     """Solving A X = B: 2 n^3 / 3 + 2 n^2 r FLOPs for r right-hand sides."""
-    many, _, size = _read_matrix_sizes(op)
+    many, _, size = _read_matrix_count_and_sides(op)
     sides = count_output_elements(op) // max(many * size, 1)
     return _make_leading_work(
         op, "2 n^3 / 3 + 2 n^2 r", 2 * size**3 / 3 + 2 * size**2 * sides, many
@@ -229,14 +229,14 @@ def count_solve(op: OpShape) -> Works:
 
 def count_substitution(op: OpShape, factor: int) -> Works:
     """``factor`` n^2 FLOPs for each right-hand side: one triangle 1, two triangles 2."""
-    size = _read_matrix_sizes(op)[2]
+    size = _read_matrix_count_and_sides(op)[2]
     sides = count_output_elements(op) // max(size, 1)
     return _make_leading_work(op, f"{factor} n^2 for each right-hand side", factor * size**2, sides)
 
 
 def count_qr(op: OpShape) -> Works:
     """QR by Householder: 2 m n^2 - 2 n^3/3 FLOPs for R, as many again for the reduced Q."""
-    many, long, short = _read_matrix_sizes(op)
+    many, long, short = _read_matrix_count_and_sides(op)
     factor = 2 * long * short**2 - 2 * short**3 / 3
     mode = op.attributes.get("mode", "reduced")
     rows = get_shape(op.inputs, 0)[-2]
@@ -248,7 +248,7 @@ def count_qr(op: OpShape) -> Works:
 def count_svd(op: OpShape) -> Works:
     """SVD (Golub-Reinsch), m >= n: values 4 m n^2 - 4 n^3/3; with U, V 14 m n^2 + 8 n^3; whole U 4
     m^2 n + 8 m n^2 + 9 n^3."""
-    many, m, n = _read_matrix_sizes(op)
+    many, m, n = _read_matrix_count_and_sides(op)
     if op.attributes.get("compute_uv") is False:
         return _make_leading_work(op, "4 m n^2 - 4 n^3 / 3", 4 * m * n * n - 4 * n**3 / 3, many)
     if read_flag(op, "full_matrices"):
@@ -260,7 +260,7 @@ def count_svd(op: OpShape) -> Works:
 
 def count_eigen(op: OpShape) -> Works:
     """Eigenvalues: symmetric 4 n^3 / 3, with vectors 9 n^3; general 10 n^3, with vectors 25 n^3."""
-    many, _, size = _read_matrix_sizes(op)
+    many, _, size = _read_matrix_count_and_sides(op)
     vectors = op.attributes.get("compute_v") is not False and not op.op.endswith("vals")
     general = ("25 n^3", 25.0) if vectors else ("10 n^3", 10.0)
     of_symmetric = ("9 n^3", 9.0) if vectors else ("4 n^3 / 3", 4 / 3)
@@ -271,7 +271,7 @@ def count_eigen(op: OpShape) -> Works:
 def count_pseudo_inverse(op: OpShape) -> Works:
     """pinv, as torch does it: SVD 14 m n^2 + 8 n^3 and a product 2 m n^2; hermitian: eigenvectors 9
     n^3 and 2 n^3."""
-    many, m, n = _read_matrix_sizes(op)
+    many, m, n = _read_matrix_count_and_sides(op)
     if read_flag(op, "hermitian"):
         return _make_leading_work(op, "9 n^3 + 2 n^3", 11 * n**3, many)
     return _make_leading_work(op, "14 m n^2 + 8 n^3 + 2 m n^2", 16 * m * n * n + 8 * n**3, many)
@@ -284,7 +284,7 @@ def count_least_squares(op: OpShape) -> Works:
     The drivers gelss and gelsd take an SVD without U instead: 4 m n^2 + 8 n^3 (figure 5.5.1), and 2
     (m n + n^2) r.
     """
-    many, m, n = _read_matrix_sizes(op)
+    many, m, n = _read_matrix_count_and_sides(op)
     size = prod(get_shape(op.inputs, 1)) // max(many * get_shape(op.inputs, 0)[-2], 1)
     if op.attributes.get("driver") in ("gelss", "gelsd"):
         return _make_leading_work(
@@ -302,5 +302,8 @@ def count_matrix_exponential(op: OpShape) -> Works:
     records it."""
     products = op.attributes["products"]
     return _make_leading_work(
-        op, "2 n^3 for each product", 2 * _read_matrix_sizes(op)[2] ** 3, int(str(products))
+        op,
+        "2 n^3 for each product",
+        2 * _read_matrix_count_and_sides(op)[2] ** 3,
+        int(str(products)),
     )

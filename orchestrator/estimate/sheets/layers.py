@@ -22,8 +22,8 @@ from perfctl.orchestrator.estimate.flops.formulas import (
     get_left_factor,
     get_shape,
     read_flag,
-    read_integer,
-    read_integers,
+    read_integer_of_attribute,
+    read_integers_of_attribute,
     read_op_tensors,
 )
 from perfctl.records.paper import OpShape
@@ -83,7 +83,7 @@ class WorkedWay:
     that the other starts from."""
 
     @property
-    def macs(self) -> int:
+    def macs_per_sample(self) -> int:
         """Multiply-adds of one sample."""
         return sum(prod(term) for term in self.terms)
 
@@ -105,9 +105,9 @@ class ManualCheckFacts:
     """Bytes of one output value; 0 if the sheet has no output."""
 
     @property
-    def macs(self) -> int:
+    def forward_macs_of_batch(self) -> int:
         """Multiply-adds of the forward pass of the whole batch."""
-        return self.batch * self.ways[0].macs
+        return self.batch * self.ways[0].macs_per_sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ def list_sheet_tensors(op: OpShape, *tensor_roles: tuple[str, str, int]) -> tupl
 
 def read_window_setting(op: OpShape, name: str, rank: int, default: int = 0) -> tuple[int, ...]:
     """Return a setting of a window in each of ``rank`` dimensions."""
-    values = read_integers(op, name) or (default,)
+    values = read_integers_of_attribute(op, name) or (default,)
     return values * rank if len(values) == 1 else values
 
 
@@ -229,7 +229,7 @@ def work_convolution(op: OpShape) -> WorkedLayer:
         add_batch_dimension(get_shape(op.outputs, 0), weight),
     )
     transposed, bias = read_flag(op, "transposed"), read_flag(op, "bias")
-    groups, rank = read_integer(op, "groups", 1), len(weight) - 2
+    groups, rank = read_integer_of_attribute(op, "groups", 1), len(weight) - 2
     settings = [read_window_setting(op, name, rank) for name in ("stride", "padding", "dilation")]
     side, inner, channels, letters = "output", "C/g", "K", OUT_LETTERS[rank]
     if transposed:
@@ -371,7 +371,7 @@ def _list_omitted_sizes(right: WorkedWay, weight: Shape, positions: Shape) -> It
         ("map", f"the {_format_map_size(positions)} positions left out", weight, prod(positions))
     )
     for about, slip, term, left_out in sizes:
-        if prod(term) != right.macs:
+        if prod(term) != right.macs_per_sample:
             outputs = right.outputs // left_out if right.shape else right.outputs
             yield WorkedWay((slip,), (term,), outputs, about=about)
 
@@ -500,10 +500,13 @@ def work_norm(op: OpShape) -> WorkedLayer:
     data, kind = get_shape(op.inputs, 0), NORMS[op.op]
     values = prod(data)
     if kind == "layer":
-        formula, shared = "normalised sizes", read_integers(op, "normalized_shape") or data[-1:]
+        formula, shared = (
+            "normalised sizes",
+            read_integers_of_attribute(op, "normalized_shape") or data[-1:],
+        )
         means = values // prod(shared)
     elif kind == "group":
-        groups = read_integer(op, "group", 1)
+        groups = read_integer_of_attribute(op, "group", 1)
         formula, shared = "C/g x positions", (data[1] // groups, *data[2:])
         means = data[0] * groups
     else:

@@ -13,7 +13,7 @@ from perfctl.orchestrator.estimate.flops.formulas import (
     get_left_factor,
     get_shape,
     read_flag,
-    read_integer,
+    read_integer_of_attribute,
     read_op_tensors,
     read_recurrent_sizes,
 )
@@ -47,7 +47,7 @@ def work_attention(op: OpShape) -> WorkedLayer:
     matrix, letters = square, "B x h x Sq x Sk"
     causal, is_masked = read_flag(op, "is_causal"), "scores" in op.attributes
     if is_masked:
-        square, letters = (read_integer(op, "scores"),), "scores that the mask leaves"
+        square, letters = (read_integer_of_attribute(op, "scores"),), "scores that the mask leaves"
     scores = prod(square)
     macs = scores * (wide + deep)
     shapes = (
@@ -195,8 +195,8 @@ def list_product_ways(names: Sequence[str], macs_of: Sequence[int]) -> tuple[Wor
 def work_recurrent(op: OpShape) -> WorkedLayer:
     """Return the sheet of perfctl.lstm, perfctl.gru or perfctl.rnn."""
     rows, first, packed = (
-        read_integer(op, "rows"),
-        read_integer(op, "first_rows"),
+        read_integer_of_attribute(op, "rows"),
+        read_integer_of_attribute(op, "first_rows"),
         read_flag(op, "packed"),
     )
     batch = first if first and rows % first == 0 and not packed else 1
@@ -222,10 +222,10 @@ def work_recurrent(op: OpShape) -> WorkedLayer:
     for layer in range(net.layers):
         steps += _make_recurrent_lines(net, layer, rows)
         sizes = {
-            "input weights": (net.wide, net.get_input_size(layer)),
-            "recurrent weights": (net.wide, net.recurrent_size),
+            "input weights": (net.gate_outputs, net.get_input_size(layer)),
+            "recurrent weights": (net.gate_outputs, net.recurrent_size),
             "projection": (net.projection, net.hidden),
-            "biases": (2 * bias, net.wide),
+            "biases": (2 * bias, net.gate_outputs),
         }
         items += [
             SheetTensor(
@@ -234,7 +234,7 @@ def work_recurrent(op: OpShape) -> WorkedLayer:
             for caption, size in sizes.items()
             if size[0]
         ]
-    macs = batch * sum(map(prod, net.terms))
+    macs = batch * sum(map(prod, net.mac_terms))
     steps += [
         SheetLine("whole batch", "sum of the layers", "", f"{macs:,} MAC"),
         *make_flop_lines(macs),
@@ -244,14 +244,19 @@ def work_recurrent(op: OpShape) -> WorkedLayer:
         letters = "2 x G x H x rows x D x layers"
         steps.append(make_product_line("biases, not included", letters, factors, "FLOP"))
     items += list_sheet_tensors(op, ("output map", "out", 0))
-    biases = 2 * net.wide * net.directions * net.layers if bias else 0
-    facts = ManualCheckFacts(batch, net.weights, biases, False, list_recurrent_ways(net))
+    biases = 2 * net.gate_outputs * net.directions * net.layers if bias else 0
+    facts = ManualCheckFacts(
+        batch, net.weight_count, biases, False, list_right_and_mistaken_recurrent_sums(net)
+    )
     return WorkedLayer(shapes, tuple(steps), tuple(items), facts)
 
 
 def _make_recurrent_lines(net: RecurrentSizes, layer: int, rows: int) -> list[SheetLine]:
     feeds, inputs = net.get_input_size(layer), "I" if layer == 0 else "D x R"
-    per_row, projected = net.wide * (feeds + net.recurrent_size), net.projection * net.hidden
+    per_row, projected = (
+        net.gate_outputs * (feeds + net.recurrent_size),
+        net.projection * net.hidden,
+    )
     numbers = f"{format_factors(net.gates, net.hidden)} x ({feeds:,} + {net.recurrent_size:,})"
     letters = f"G x H x ({inputs} + R)"
     lines = [SheetLine(f"layer {layer}, one row", letters, numbers, f"{per_row:,} MAC")]
@@ -262,33 +267,33 @@ def _make_recurrent_lines(net: RecurrentSizes, layer: int, rows: int) -> list[Sh
     return [*lines, make_product_line(f"layer {layer}", "rows x D x one row", total, "MAC")]
 
 
-def list_recurrent_ways(net: RecurrentSizes) -> tuple[WorkedWay, ...]:
+def list_right_and_mistaken_recurrent_sums(net: RecurrentSizes) -> tuple[WorkedWay, ...]:
     """Return the right way; other gates; a direction, layers, the projection, time steps or one
     of the two products of a step left out."""
-    terms = {"": net.terms}
+    terms = {"": net.mac_terms}
     for gates in (1, 3, 4):
         if gates != net.gates:
             slip = f"{gates} gate{'s' * (gates > 1)} instead of {net.gates}"
-            terms[slip] = replace(net, gates=gates).terms
+            terms[slip] = replace(net, gates=gates).mac_terms
     if net.directions == 2:
-        terms["the second direction left out"] = replace(net, directions=1).terms
-        half = tuple((steps, *factors) for steps, _, *factors in net.terms)
+        terms["the second direction left out"] = replace(net, directions=1).mac_terms
+        half = tuple((steps, *factors) for steps, _, *factors in net.mac_terms)
         terms["one direction counted, with the inputs of two"] = half
     if net.layers > 1:
-        one_layer = replace(net, layers=1).terms
+        one_layer = replace(net, layers=1).mac_terms
         terms[f"only the first of {net.layers} layers"] = one_layer
         terms["the first layer's input size used for all layers"] = one_layer * net.layers
     if net.projection:
-        terms["the projection left out"] = replace(net, projection=0).terms
+        terms["the projection left out"] = replace(net, projection=0).mac_terms
     if net.steps > 1:
-        terms[f"the {net.steps} time steps left out"] = replace(net, steps=1).terms
+        terms[f"the {net.steps} time steps left out"] = replace(net, steps=1).mac_terms
     projection = (net.steps, net.directions, net.projection, net.hidden)
     projections = (projection,) * net.layers if net.projection else ()
     for slip, sizes in (
         ("the product with the hidden state left out", map(net.get_input_size, range(net.layers))),
         ("the product with the input left out", [net.recurrent_size] * net.layers),
     ):
-        gate_terms = ((net.steps, net.directions, net.wide, size) for size in sizes)
+        gate_terms = ((net.steps, net.directions, net.gate_outputs, size) for size in sizes)
         terms[slip] = (*gate_terms, *projections)
     outputs = net.steps * net.directions * net.recurrent_size
     return tuple(WorkedWay((slip,) if slip else (), term, outputs) for slip, term in terms.items())

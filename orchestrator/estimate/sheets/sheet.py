@@ -112,7 +112,11 @@ def build_layer_sheet(
         # With several calls, or products besides the main one, the sheet's single call is not the
         # whole layer.
         width = next((item.item for item in work.space if item.what == "output map"), 0)
-        facts = replace(facts, step=step if step > forward_macs == facts.macs else 0, item=width)
+        facts = replace(
+            facts,
+            step=step if step > forward_macs == facts.forward_macs_of_batch else 0,
+            item=width,
+        )
     heavy = [op for op in forward if op.op in PRODUCTS] or forward[:1]
     main = max(
         heavy,
@@ -133,7 +137,7 @@ def build_layer_sheet(
     )
     figures = (
         *_list_mac_figures(calls),
-        *_list_value_figures(forward or ops, work.space),
+        *_list_value_and_byte_figures(forward or ops, work.space),
         *fp32_lines,
         *_list_elementwise_figures(calls),
     )
@@ -245,7 +249,7 @@ def _list_elementwise_figures(calls: Sequence[LayerCall]) -> Iterator[SheetFigur
             yield SheetFigure(caption, flops, "elementwise FLOP", worked)
 
 
-def _list_value_figures(
+def _list_value_and_byte_figures(
     ops: Sequence[OpShape], items: Sequence[SheetTensor]
 ) -> Iterator[SheetFigure]:
     """Yield values and bytes of the input and of every line under "Space", of the parameters, and

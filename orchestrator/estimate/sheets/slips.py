@@ -108,7 +108,7 @@ class StatedValue(NamedTuple):
     """MAC, FLOP, values or B; "" where it is not said."""
     quantity: str = ""
 
-    def matches(self, value: int | Fraction) -> bool:
+    def equals_rounded(self, value: int | Fraction) -> bool:
         """Return whether the value is this one, rounded as it is written."""
         return abs(self.value - value) <= self.half_digit
 
@@ -228,7 +228,7 @@ def check_stated_value(
     )
     first_of: dict[str, SheetFigure] = {}
     for figure in asked_figures:
-        if stated.matches(figure.value):
+        if stated.equals_rounded(figure.value):
             return replace(
                 finding,
                 correct_value=figure.value,
@@ -246,7 +246,7 @@ def check_stated_value(
     ]
     candidates += _list_other_figures(figures, asked_figures)
     candidates += _list_other_layers(other_sheets, meant)
-    fitting = [candidate for candidate in candidates if stated.matches(candidate.value)]
+    fitting = [candidate for candidate in candidates if stated.equals_rounded(candidate.value)]
     if not fitting and meant:
         fitting = list(_list_digit_slips(stated, candidates, asked_figures))
     fitting.sort(key=lambda candidate: candidate.cost)
@@ -306,9 +306,17 @@ def _make_forward_figures(facts: ManualCheckFacts) -> Iterator[SheetFigure]:
     text = " + ".join(format_factors(*term) for term in facts.ways[0].terms)
     if facts.batch > 1:
         text = f"{facts.batch:,} x {text if len(facts.ways[0].terms) == 1 else f'({text})'}"
-    yield SheetFigure("forward", facts.macs, "MAC", f"{text} = {facts.macs:,} MAC")
     yield SheetFigure(
-        "forward", 2 * facts.macs, "FLOP", f"2 x {facts.macs:,} MAC = {2 * facts.macs:,} FLOP"
+        "forward",
+        facts.forward_macs_of_batch,
+        "MAC",
+        f"{text} = {facts.forward_macs_of_batch:,} MAC",
+    )
+    yield SheetFigure(
+        "forward",
+        2 * facts.forward_macs_of_batch,
+        "FLOP",
+        f"2 x {facts.forward_macs_of_batch:,} MAC = {2 * facts.forward_macs_of_batch:,} FLOP",
     )
 
 
@@ -332,7 +340,9 @@ def _list_single_mistakes(facts: ManualCheckFacts, batches: Iterable[int]) -> li
     for way in facts.ways[1:]:
         outputs = Fraction(way.outputs, right.outputs) if right.outputs else unity
         for slip in way.slips if not way.second_about else ():
-            add_mistake(slip, way.about, Fraction(way.macs, right.macs), outputs)
+            add_mistake(
+                slip, way.about, Fraction(way.macs_per_sample, right.macs_per_sample), outputs
+            )
     names = [*([(f"batch of {facts.batch}", facts.batch)] if facts.batch > 1 else []), *right.names]
     for name, size in names if len(right.terms) == 1 else ():
         for wrong in (size - 1, size + 1) if size > 2 else ():
@@ -347,7 +357,7 @@ def apply_mistakes(
     stated: StatedValue, facts: ManualCheckFacts | None, meant: SheetFigure, batches: Iterable[int]
 ) -> Iterator[MistakenValue]:
     """Yield what one or two mistakes make of the figure that was meant."""
-    if facts is None or not facts.macs:
+    if facts is None or not facts.forward_macs_of_batch:
         return
     mistakes = _list_single_mistakes(facts, batches)
     is_operations = meant.unit in ("MAC", "FLOP")
@@ -359,7 +369,10 @@ def apply_mistakes(
     ]
     sets += _list_paired_mistakes(facts)
     for combined in sets:
-        macs, outputs = Fraction(facts.macs), Fraction(facts.batch * facts.ways[0].outputs)
+        macs, outputs = (
+            Fraction(facts.forward_macs_of_batch),
+            Fraction(facts.batch * facts.ways[0].outputs),
+        )
         for mistake in combined:
             macs, outputs = macs * mistake.macs, outputs * mistake.outputs
         changes_outputs = all(mistake.outputs != 1 or mistake.macs == 1 for mistake in combined)
@@ -391,7 +404,11 @@ def _list_paired_mistakes(facts: ManualCheckFacts) -> Iterator[tuple[ShapeMistak
             continue
         outputs = Fraction(way.outputs, right.outputs) if right.outputs else Fraction(1)
         shape = ShapeMistake(
-            way.slips[0], Fraction(way.macs, right.macs), outputs, way.about, COSTS[way.about]
+            way.slips[0],
+            Fraction(way.macs_per_sample, right.macs_per_sample),
+            outputs,
+            way.about,
+            COSTS[way.about],
         )
         if way.second_about:
             cost = COSTS[way.second_about]
@@ -441,7 +458,9 @@ def _derive_operation_values(
         yield flops - outputs, less, "one operation less", worked
     steps = [(3 * macs, "forward and backward together, as 3 x forward")]
     if facts.step:
-        steps.insert(0, (macs * facts.step / facts.macs, "forward and backward together"))
+        steps.insert(
+            0, (macs * facts.step / facts.forward_macs_of_batch, "forward and backward together")
+        )
     for value, name in steps:
         for unit, factor in (("MAC", 1), ("FLOP", 2)):
             yield value * factor, name, "other pass", f"{_format_fraction(value * factor)} {unit}"

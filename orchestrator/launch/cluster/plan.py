@@ -110,15 +110,15 @@ class JobArrayPlan:
         return self.folder / "gather.sbatch"
 
     @property
-    def functions(self) -> Path:
+    def functions_script(self) -> Path:
         """Shell functions that both scripts use."""
         return self.folder / "job.sh"
 
-    def log(self, task: Task | None) -> Path:
+    def get_log_path(self, task: Task | None) -> Path:
         """Output of all attempts of a task; of the gather job without one."""
         return self.folder / (f"task-{task.number}.log" if task else "gather.log")
 
-    def state(self, task: Task | None) -> Path:
+    def get_state_path(self, task: Task | None) -> Path:
         """One line when a task starts, is asked to stop, and ends; of the gather job without
         one."""
         return self.folder / (f"task-{task.number}.state" if task else "gather.state")
@@ -136,10 +136,10 @@ class JobArrayPlan:
         if task.runs is None:
             return []
         folder, setting = self.sweep_folder(task.runs.sweep), task.runs.setting
-        part = RunPaths(folder, setting).part
+        part = RunPaths(folder, setting).partial_folder
         return [*list_run_folders(folder, setting), *([part] if part.is_dir() else [])]
 
-    def write(self) -> None:
+    def write_record(self) -> None:
         """Write tasks.json. That of a sweep names no folder, so that it can be moved."""
         facts = asdict(self)
         del facts["folder"]

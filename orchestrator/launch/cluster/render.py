@@ -34,11 +34,11 @@ class ProfilerTaskCommand:
     program: tuple[str, ...]
     """The words after --; empty for a built-in workload."""
 
-    def words(self, setting: SweepSetting) -> tuple[str, ...]:
+    def build_words(self, setting: SweepSetting) -> tuple[str, ...]:
         """Return the words after perfctl that run one setting into its own folder, without a
         store."""
         program = ("--", *self.program) if self.program else ()
-        return (*self.options, *setting.words, "--no-store", *program)
+        return (*self.options, *setting.option_words, "--no-store", *program)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,9 @@ def render_sweep_jobs(
     ]
     tasks = tuple(
         make_sweep_task(
-            number, TaskSweepRuns(*pair, repeat=first.repeat), commands[pair[0]].words(pair[1])
+            number,
+            TaskSweepRuns(*pair, repeat=first.repeat),
+            commands[pair[0]].build_words(pair[1]),
         )
         for number, pair in enumerate(pairs)
     )
@@ -153,7 +155,7 @@ def _render_job_scripts(
     return {
         plan.array: script.render_array_script(plan, site, setting),
         plan.gather: script.render_gather_script(plan, site, setting),
-        plan.functions: script.render_shell_functions(plan, site, setting),
+        plan.functions_script: script.render_shell_functions(plan, site, setting),
     }
 
 
@@ -169,8 +171,8 @@ def write_job_scripts(rendered: RenderedJobScripts, *, force: bool = False) -> N
     plan.folder.mkdir(parents=True, exist_ok=True)
     for path, text in rendered.texts.items():
         write_text(path, text, force=True)
-        path.chmod(0o644 if path == plan.functions else 0o755)
-    plan.write()
+        path.chmod(0o644 if path == plan.functions_script else 0o755)
+    plan.write_record()
     for folder in rendered.folders:
         folder.mkdir(parents=True, exist_ok=True)
     for request in rendered.sweeps:

@@ -129,7 +129,7 @@ def render_array_script(
     contain, and for a template that fails to render."""
     tools = [task.arguments[0] for task in plan.tasks]
     stop_before = choose_stop_before_seconds(site.stop_before, site.time, tools)
-    site_lines, unset = _build_site_directives(site, setting.device)
+    site_lines, unset = _build_set_and_unset_site_directives(site, setting.device)
     job_lines = _build_array_directives(plan, site, stop_before)
     start = _build_perfctl_launcher(
         site, plan, setting.cwd, setting.folders, setting.device == "cuda", '"$TMPDIR"'
@@ -209,7 +209,7 @@ def render_ingest_script(
         "tasks": plan.tasks,
         "directives": [
             *(line for line in job_lines if not line.startswith("--signal")),
-            *_build_site_directives(site, "cpu")[0],
+            *_build_set_and_unset_site_directives(site, "cpu")[0],
         ],
         "before": _require_single_lines("`before`", site.before),
         "options": options,
@@ -233,7 +233,7 @@ def _build_common_context(
         "shown": shlex.quote(
             str(folder.relative_to(cwd) if folder.is_relative_to(cwd) else folder)
         ),
-        "functions": str(plan.functions),
+        "functions": str(plan.functions_script),
         "cwd": require_one_line("the working folder", str(cwd)),
         "perfctl": shlex.split(site.perfctl) if site.perfctl else [python, "-m", "perfctl"],
         "module_purge": site.module_purge is not False,
@@ -300,7 +300,7 @@ def _build_task_calls(plan: JobArrayPlan, grace_s: int) -> dict[str, Any]:
     choices = [
         f"{task.number}) {'' if is_one else f'profiler={shlex.quote(run.profiler)} '}"
         + (
-            f"values=({_quote_and_wrap(run.setting.words)})"
+            f"values=({_quote_and_wrap(run.setting.option_words)})"
             if has_others
             else f"batch={run.setting.batch}"
         )
@@ -325,7 +325,7 @@ def _build_sweep_call_lines(
     program = arguments[index + 1 :]
     values = '"${values[@]}"' if has_others else '--batches "$batch"'
     return [
-        _quote_and_wrap(arguments[: index - len(runs.setting.words)]),
+        _quote_and_wrap(arguments[: index - len(runs.setting.option_words)]),
         f'{values} --no-store --scratch "$TMPDIR" --grace {grace_s}',
         *([_quote_and_wrap(program)] if program else []),
     ]
@@ -343,7 +343,9 @@ def _comment_option_lines(lines: Iterable[str], width: int = 34, **values: objec
     return explained
 
 
-def _build_site_directives(site: SlurmSiteSettings, device: str) -> tuple[list[str], list[str]]:
+def _build_set_and_unset_site_directives(
+    site: SlurmSiteSettings, device: str
+) -> tuple[list[str], list[str]]:
     """Return (Slurm's options that depend on the site, those that are unset with an example)."""
     has_gpu = any(re.search(r"--gpu|--gres|--tres", line) for line in site.sbatch or ())
     set_lines = _format_sbatch_options(

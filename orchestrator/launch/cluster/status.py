@@ -65,7 +65,7 @@ class QueuedJob:
         return self.array if self.task is None else f"{self.array}_{self.task}"
 
     @property
-    def waits(self) -> bool:
+    def is_waiting(self) -> bool:
         return self.state in ("PENDING", "REQUEUED", "SUSPENDED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 
 
@@ -116,7 +116,7 @@ def submit_job_array(plan: JobArrayPlan, tasks: Sequence[int] | None = None) -> 
     except OSError as error:
         problem = f"{plan.array} cannot be read: {error.strerror}"
         raise UsageError(problem, f"Render the array again: {plan.command}") from error
-    limit = _read_task_limit(plan, text, has_tasks=tasks is not None)
+    limit = _read_array_limit_suffix(plan, text, has_tasks=tasks is not None)
     check_script_image_exists(plan, text)
     if waiting := sorted({job.task for job in list_queued_jobs(plan) if job.task in numbers}):
         remedy = f"perfctl slurm cancel {shlex.quote(str(plan.folder))} removes it"
@@ -133,7 +133,7 @@ def submit_job_array(plan: JobArrayPlan, tasks: Sequence[int] | None = None) -> 
     return Submitted(plan.folder, len(numbers), array, gather)
 
 
-def _read_task_limit(plan: JobArrayPlan, text: str, *, has_tasks: bool) -> str:
+def _read_array_limit_suffix(plan: JobArrayPlan, text: str, *, has_tasks: bool) -> str:
     """Return the script's limit of tasks at once, such as "%2"; empty without one. Raises
     UsageError for a script without --array (unless ``has_tasks``), which sbatch would take for a
     single job."""
@@ -205,7 +205,7 @@ def is_profiler_running(plan: JobArrayPlan, task: Task) -> bool:
 
 def _list_begun_stages(plan: JobArrayPlan, task: Task) -> list[str]:
     """Return what perfctl has begun since the task's last start, such as profile and export."""
-    return _STAGE.findall(read_log_tail(plan.log(task)).rpartition("started on ")[2])
+    return _STAGE.findall(read_log_tail(plan.get_log_path(task)).rpartition("started on ")[2])
 
 
 def _submit_with_sbatch(*arguments: str) -> str:
@@ -332,11 +332,11 @@ def _get_gather_job_state(plan: JobArrayPlan, jobs: Sequence[QueuedJob] | None) 
         return None
     code = _find_last_exit_code(events)
     if code == "0":
-        lines = read_log_tail(plan.log(None)).splitlines()
+        lines = read_log_tail(plan.get_log_path(None)).splitlines()
         written = [line.removeprefix("Wrote ") for line in lines if line.startswith("Wrote ")]
         return f"the gather job wrote {written[-1]}" if written else "the gather job is complete"
     end = f"failed with exit code {code}" if code else f"ended unexpectedly: {events[-1]}"
-    return f"the gather job {end}; see {plan.log(None)}"
+    return f"the gather job {end}; see {plan.get_log_path(None)}"
 
 
 def _get_task_state(plan: JobArrayPlan, task: Task, jobs: Sequence[QueuedJob] | None) -> TaskState:
@@ -348,7 +348,7 @@ def _get_task_state(plan: JobArrayPlan, task: Task, jobs: Sequence[QueuedJob] | 
             queue = own_jobs[0].state.lower()
             reason = f"its job is still in the queue ({queue}) and will skip complete runs"
         return TaskState(task, COMPLETE, reason)
-    if job := next((job for job in own_jobs if not job.waits), None):
+    if job := next((job for job in own_jobs if not job.is_waiting), None):
         stage = next(reversed(_list_begun_stages(plan, task)), "starting")
         return TaskState(task, RUNNING, f"{stage}, {job.used} on {job.nodes or 'a node'}")
     if own_jobs:
@@ -360,7 +360,7 @@ def _get_task_state(plan: JobArrayPlan, task: Task, jobs: Sequence[QueuedJob] | 
         starts = sum("started on" in event for event in events)
         before = f", after {starts} earlier {'start' if starts == 1 else 'starts'}" * bool(starts)
         return TaskState(task, WAITING, reason + before)
-    lines = (line.strip() for line in read_log_tail(plan.log(task)).splitlines())
+    lines = (line.strip() for line in read_log_tail(plan.get_log_path(task)).splitlines())
     log = tuple(filter(None, lines))[-_LAST_LINES:]
     return TaskState(
         task, *_explain_ended_task(task, runs, events, log, has_queue=jobs is not None), log
@@ -431,7 +431,7 @@ def _find_last_exit_code(events: Sequence[str]) -> str:
 def _read_task_events(plan: JobArrayPlan, task: Task | None) -> list[str]:
     """Return the events that the job script noted, without times, oldest first."""
     try:
-        lines = plan.state(task).read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = plan.get_state_path(task).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []
     return [line.partition(" ")[2] for line in lines if line.strip()]

@@ -73,7 +73,7 @@ def require_no_missing_tools(missing: tuple[RequiredTool, ...], location: str) -
 def list_missing_image_tools(profiler: Profiler, device: str) -> tuple[RequiredTool, ...]:
     """Return what ``profiler`` needs and this container lacks: tools, nsys's importer, the
     driver's library."""
-    missing = list(profiler.missing())
+    missing = list(profiler.list_missing_tools())
     if (
         profiler.name == "nsys"
         and tools.find_program("nsys")
@@ -94,7 +94,7 @@ def can_load_libcuda() -> bool:
 
 def _run_python_in_image(image: ContainerImage, arguments: tuple[str, ...]) -> str:
     """Return the last line that Python prints in the image. Raises ToolMissing when it fails."""
-    argv = (*image.prefix(), PYTHON, *arguments)
+    argv = (*image.build_command_prefix(), PYTHON, *arguments)
     try:
         # without FUSE an image is unpacked first, which can take minutes
         code, output, lines = tools.run_with_time_limit(argv, 300.0)

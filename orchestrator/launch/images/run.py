@@ -80,7 +80,9 @@ class ContainerImage:
     gpu: bool = False
     """Add the driver's libraries (--nv)."""
 
-    def prefix(self, folders: Iterable[Path] = (), cwd: Path | None = None) -> tuple[str, ...]:
+    def build_command_prefix(
+        self, folders: Iterable[Path] = (), cwd: Path | None = None
+    ) -> tuple[str, ...]:
         """Return the words before a command that run it inside the image with a clean environment,
         in ``cwd``; ``folders``, ``cwd`` and the site's scratch folders keep their paths. Raises
         UsageError like ``build_bind_values``."""
@@ -99,10 +101,10 @@ class ContainerImage:
             self.path,
         )
 
-    def wrap(self, command: Command, folders: Iterable[Path], cwd: Path) -> Command:
+    def wrap_command(self, command: Command, folders: Iterable[Path], cwd: Path) -> Command:
         """``command``, run inside the image, with its environment variables set under
         either runtime."""
-        argv = (*self.prefix(folders, cwd), *command.argv)
+        argv = (*self.build_command_prefix(folders, cwd), *command.argv)
         return replace(
             command,
             argv=argv,
@@ -110,13 +112,13 @@ class ContainerImage:
             in_image=True,
         )
 
-    def identity(self) -> list[object]:
+    def collect_identity(self) -> list[object]:
         """Return values that identify the image; rebuilding it changes them."""
         path = Path(self.path)
         stat = path.stat() if path.is_file() else None
         return [self.path, self.binds, (stat.st_size, int(stat.st_mtime)) if stat else None]
 
-    def facts(self) -> dict[str, str]:
+    def collect_record_facts(self) -> dict[str, str]:
         """Return facts for a run's record: runtime with version, and the image's name."""
         runtime_facts = (Path(self.runtime).name, tools.query_program_version(self.runtime))
         return {
@@ -206,7 +208,7 @@ class SurroundingContainer:
     image: str | None
     """Name of the image; None when the runtime does not report it."""
 
-    def facts(self) -> dict[str, str]:
+    def collect_record_facts(self) -> dict[str, str]:
         """Return facts for a run's record, with the keys of :meth:`Image.facts`."""
         return {"container": self.runtime} | ({"image": self.image} if self.image else {})
 

@@ -68,7 +68,7 @@ def find_gpu_by_entry(entry: str, gpus: tuple[Gpu, ...]) -> Gpu | None:
     return next((gpu for gpu in gpus if entry == gpu.number or gpu.uuid.startswith(entry)), None)
 
 
-def query_compute_capability(entry: str | None) -> tuple[str | None, str]:
+def query_compute_capability_and_gpu(entry: str | None) -> tuple[str | None, str]:
     """Return (compute capability, the GPU in words) of the GPU that a program sees as its first.
 
     ``entry``: the first entry of its CUDA_VISIBLE_DEVICES; None where that is not set. The
@@ -171,7 +171,7 @@ class DevicePlacement:
     beside: int = 0
     """How many other places the sweep uses at the same time; they share memory, disk and power."""
 
-    def facts(self) -> dict[str, str]:
+    def collect_record_facts(self) -> dict[str, str]:
         """Return facts for a run's record."""
         facts = {"place": self.label, "runs_beside": str(self.beside)}
         return facts | ({"cores": format_core_list(self.cores)} if self.cores else {})

@@ -41,21 +41,21 @@ class FileActivity:
     _seen: tuple[int, int, int] = field(init=False, default=(0, 0, 0))
 
     def __post_init__(self) -> None:
-        self._seen = self._scan_files()
+        self._seen = self._measure_count_bytes_and_newest()
 
     def measure_idle_seconds(self) -> float:
         """Return seconds since the last change that was seen; call it about once a second."""
-        now = self._scan_files()
+        now = self._measure_count_bytes_and_newest()
         if now != self._seen:
             self._seen, self.last = now, time.monotonic()
         return time.monotonic() - self.last
 
     @property
-    def bytes(self) -> int:
+    def total_bytes(self) -> int:
         """Bytes in all files, when they were last looked at."""
         return self._seen[1]
 
-    def _scan_files(self) -> tuple[int, int, int]:
+    def _measure_count_bytes_and_newest(self) -> tuple[int, int, int]:
         """Return (files, bytes, newest change in nanoseconds)."""
         files = total = newest = 0
         for root in self.places:

@@ -117,7 +117,7 @@ def run_command(
                 child,
                 members,
                 signals,
-                *_choose_end_wait(
+                *_choose_end_wait_and_extension(
                     command, grace_s, reports, running=ended is None or command.runs_on
                 ),
                 runs_on=command.runs_on,
@@ -217,7 +217,7 @@ def _make_stall_check(
     return is_stalled
 
 
-def _choose_end_wait(
+def _choose_end_wait_and_extension(
     command: Command, grace_s: float | None, moved: FileActivity, *, running: bool
 ) -> tuple[float, Callable[[], bool]]:
     """Return (seconds for the run's processes to end, whether to wait longer than that)."""
@@ -225,7 +225,7 @@ def _choose_end_wait(
         return LINGER_S, lambda: False
     if grace_s is not None:
         return grace_s, lambda: False
-    seconds = progress.choose_grace_seconds(command.argv, moved.bytes)
+    seconds = progress.choose_grace_seconds(command.argv, moved.total_bytes)
     until = time.monotonic() + progress.LONGEST_S
     writes = seconds > progress.PLAIN_S
     return (
@@ -277,7 +277,7 @@ def _end_processes(
     """SIGTERM if it still runs, then time for all of the run's processes to end, longer while they
     write; a second signal ends the wait. SIGTERM ends /usr/bin/ncu, a shell script, while the ncu
     that it started is still writing (2022.3)."""
-    for pid in members.alive() if runs_on and child.poll() is not None else ():
+    for pid in members.find_living_processes() if runs_on and child.poll() is not None else ():
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGTERM)
     if child.poll() is None:
@@ -286,7 +286,7 @@ def _end_processes(
     until = time.monotonic() + linger_s
     while len(signals) <= patience and (time.monotonic() < until or still_writing()):
         child.poll()
-        if not members.alive():
+        if not members.find_living_processes():
             return
         time.sleep(_PAUSE_S)
 

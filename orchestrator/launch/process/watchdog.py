@@ -36,7 +36,7 @@ class RunProcesses:
         time, which tells a later process with the same id."""
         self._mark, self._orphans, self._known = mark, orphans, known_pids or {}
 
-    def alive(self) -> set[int]:
+    def find_living_processes(self) -> set[int]:
         """Members that run now: marked, found before, or descended from one of these. Never
         this process."""
         parents: dict[int, int] = {}
@@ -67,7 +67,7 @@ class RunProcesses:
         end = time.monotonic() + limit_s
         quiet_since: float | None = None
         while True:
-            remaining = self.alive()
+            remaining = self.find_living_processes()
             now = time.monotonic()
             if remaining:
                 quiet_since = None
@@ -128,11 +128,11 @@ def main(mark: str, folder: Path) -> None:
         }
     members = RunProcesses(mark, known_pids=dict(started_pids))
     first = next(iter(started_pids), None)
-    if first is not None and first in members.alive():
+    if first is not None and first in members.find_living_processes():
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(first, signal.SIGTERM)
             until = time.monotonic() + 1.5
-            while members.alive() and time.monotonic() < until:
+            while members.find_living_processes() and time.monotonic() < until:
                 time.sleep(_PAUSE_S)
     members.kill_all(limit_s=60.0, quiet_s=0.5)
     if folder.is_symlink():

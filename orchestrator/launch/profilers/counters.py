@@ -96,7 +96,7 @@ def check_metric_names(metrics: str) -> None:
 
 
 def choose_counters(
-    metrics: str, visible: str | None = None, within: tuple[str, ...] = ()
+    metrics: str, visible: str | None = None, container_prefix: tuple[str, ...] = ()
 ) -> CounterChoice:
     """Return the counters for ``metrics``: a set's name, or names separated by commas. Raises
     UsageError like ``check_metric_names``.
@@ -110,12 +110,12 @@ def choose_counters(
     if metrics != "flops":
         return CounterChoice(tuple(metrics.split(",")), "set by the user")
     entries = devices.parse_visible_devices(visible)
-    return _choose_flop_counters(entries[0] if entries else None, within)
+    return _choose_flop_counters(entries[0] if entries else None, container_prefix)
 
 
 @cache
-def _choose_flop_counters(entry: str | None, within: tuple[str, ...]) -> CounterChoice:
-    capability, gpu = devices.query_compute_capability(entry)
+def _choose_flop_counters(entry: str | None, container_prefix: tuple[str, ...]) -> CounterChoice:
+    capability, gpu = devices.query_compute_capability_and_gpu(entry)
     chip = CHIPS.get(capability or "")
     subject = (
         f"{gpu}, compute capability {capability}"
@@ -123,13 +123,15 @@ def _choose_flop_counters(entry: str | None, within: tuple[str, ...]) -> Counter
         else f"{gpu}, of unknown compute capability"
     )
     failures = []
-    location = " in the image" if within else ""
+    location = " in the image" if container_prefix else ""
     questions = [("--chips", chip, f"chip {chip}", None)] if chip else []
     for option, value, target, device in (
         *questions,
         ("--devices", "0", "the device itself", entry),
     ):
-        metrics, problem = query_available_counters((option, value), within, device)
+        metrics, problem = query_available_counters_or_reason(
+            (option, value), container_prefix, device
+        )
         if metrics:
             reason = f"those that ncu{location} lists for {target} ({subject})"
             return CounterChoice(select_flop_counters(metrics), reason)
@@ -171,18 +173,18 @@ def _select_tensor_counters(metrics: frozenset[str]) -> list[str]:
     )
 
 
-def query_available_counters(
-    arguments: tuple[str, ...], within: tuple[str, ...] = (), entry: str | None = None
+def query_available_counters_or_reason(
+    arguments: tuple[str, ...], container_prefix: tuple[str, ...] = (), entry: str | None = None
 ) -> tuple[frozenset[str], str]:
     """Return (base names of the counters, why there are none). ``arguments``: of which chip or
     device; ``entry``: the GPU that is to be device 0."""
-    argv = (*within, "ncu", "--query-metrics", *arguments)
+    argv = (*container_prefix, "ncu", "--query-metrics", *arguments)
     variables = {} if entry is None else {devices.VISIBLE: entry}
     environment = {
         **os.environ,
-        **(add_container_variable_forms(variables) if within else variables),
+        **(add_container_variable_forms(variables) if container_prefix else variables),
     }
-    if not within and tools.find_program("ncu") is None:
+    if not container_prefix and tools.find_program("ncu") is None:
         return frozenset(), "ncu is not installed here"
     try:
         code, printed, err = tools.run_with_time_limit(argv, QUERY_S, environment)

@@ -85,7 +85,7 @@ class DLProf(ToolProfiler):
             )
         base.reject_reserved_options("dlprof", self.extra, RESERVED)
 
-    def commands(self, request: SweepRequest) -> tuple[Command, ...]:
+    def build_commands(self, request: SweepRequest) -> tuple[Command, ...]:
         """Raises UsageError on a CPU, which DLProf does not support."""
         if request.device != "cuda":
             raise UsageError(
@@ -98,7 +98,7 @@ class DLProf(ToolProfiler):
             "--formats=csv",
             *(() if self.iter_start is None else (f"--iter_start={self.iter_start}",)),
             *(() if self.iter_stop is None else (f"--iter_stop={self.iter_stop}",)),
-            f"--output_path={self.artifact(request.paths)}",
+            f"--output_path={self.get_report_path(request.paths)}",
             "--force=true",
             f"--nsys_opts={self.nsys_opts}",
             *self.extra,
@@ -106,14 +106,14 @@ class DLProf(ToolProfiler):
         )
         return (Command(argv, "profile"),)
 
-    def artifact(self, paths: RunPaths) -> Path:
+    def get_report_path(self, paths: RunPaths) -> Path:
         """Return a folder of CSV files, ``dlprof_summary.csv`` among them."""
-        return paths.report(".dlprof")
+        return paths.get_report_path(".dlprof")
 
     def check_report(
         self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]
     ) -> ReportProblem | None:
-        folder = self.artifact(request.paths)
+        folder = self.get_report_path(request.paths)
         tables = [path for path in folder.glob("*.csv") if path.stat().st_size]
         if not tables:
             message = outcome.read_last_output_line(outcomes[0]) or "nothing"

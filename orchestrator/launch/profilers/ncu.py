@@ -388,7 +388,7 @@ class Ncu(ToolProfiler):
             raise UsageError(problem, remedy)
         base.reject_reserved_options("ncu", self.extra, RESERVED)
 
-    def missing(self) -> tuple[RequiredTool, ...]:
+    def list_missing_tools(self) -> tuple[RequiredTool, ...]:
         lacking = () if tools.find_program("ncu") else (TOOL,)
         return (
             *lacking,
@@ -396,15 +396,17 @@ class Ncu(ToolProfiler):
             *tools.list_missing_tools(),
         )
 
-    def commands(self, request: SweepRequest) -> tuple[Command, ...]:
+    def build_commands(self, request: SweepRequest) -> tuple[Command, ...]:
         """Return them; each rank of a launcher gets its own report. Raises UsageError on a CPU."""
         if request.device != "cuda":
             raise UsageError(
                 "ncu needs a GPU", "Set `device` to cuda, or use perfctl torch on a CPU"
             )
-        report = request.paths.report(".ncu-rep")
+        report = request.paths.get_report_path(".ncu-rep")
         name = f"{report.stem}{RANK}{report.suffix}" if request.has_ranks else report.name
-        choice = counters.choose_counters(self.metrics, request.visible, request.within)
+        choice = counters.choose_counters(
+            self.metrics, request.visible_devices, request.container_prefix
+        )
         by_kernel = self.replay_mode not in _APART
         plan = self.first_pass / f"{request.setting.file_name}.json" if self.first_pass else None
         modes = {
@@ -445,7 +447,7 @@ class Ncu(ToolProfiler):
         facts = {"ncu:metrics": ",".join(choice.names), "ncu:metrics_chosen": choice.reason}
         facts |= {"ncu:not_replayed": COMMUNICATION} if by_kernel and request.has_ranks else {}
         facts |= {"ncu:ranks": "all" if self.all_ranks else "0"} if request.has_ranks else {}
-        table = make_csv_export_command(report, request.paths.report(".csv"))
+        table = make_csv_export_command(report, request.paths.get_report_path(".csv"))
         is_own = request.annotator is not None or request.is_uninstrumented
         python = sys.executable if is_own else request.interpreter
         rank_tables = (
@@ -468,15 +470,15 @@ class Ncu(ToolProfiler):
             Command(arguments, "export", {"LC_ALL": "C"}, report) for arguments in exported
         )
 
-    def artifact(self, paths: RunPaths) -> Path:
+    def get_report_path(self, paths: RunPaths) -> Path:
         """Return the CSV, or the .ncu-rep when the export failed: ncu_report can still read it."""
-        table, report = paths.report(".csv"), paths.report(".ncu-rep")
+        table, report = paths.get_report_path(".csv"), paths.get_report_path(".ncu-rep")
         return report if report.exists() and not _is_raw_page_csv(table) else table
 
     def describe_report_gap(
         self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]
     ) -> str | None:
-        if not _is_raw_page_csv(request.paths.report(".csv")):
+        if not _is_raw_page_csv(request.paths.get_report_path(".csv")):
             message = next(filter(None, map(evidence.read_last_output_line, outcomes[1:])), None)
             detail = f": {message}" if message else ""
             return (
@@ -489,7 +491,10 @@ class Ncu(ToolProfiler):
     def check_report(
         self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]
     ) -> ReportProblem | None:
-        report, table = request.paths.report(".ncu-rep"), request.paths.report(".csv")
+        report, table = (
+            request.paths.get_report_path(".ncu-rep"),
+            request.paths.get_report_path(".csv"),
+        )
         has_report = report.exists()
         artifact = report if has_report else table
         is_readable = _is_ncu_report(report) if has_report else _is_raw_page_csv(table)

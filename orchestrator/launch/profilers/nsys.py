@@ -209,14 +209,15 @@ class Nsys(base.TimeWindow, ToolProfiler):
             )
         base.reject_reserved_options("nsys", self.extra, RESERVED)
 
-    def commands(self, request: SweepRequest) -> tuple[Command, ...]:
+    def build_commands(self, request: SweepRequest) -> tuple[Command, ...]:
         """Every rank of a launcher gets its own report: in a shared one, the first rank's end would
         stop the recording. Raises UsageError for a path with a quotation mark, which nsys 2022.4
         cannot parse."""
         paths = request.paths
-        if '"' in str(paths.part):
+        if '"' in str(paths.partial_folder):
             raise UsageError(
-                f"nsys cannot write to {paths.part.parent}: the path contains a quotation mark",
+                f"nsys cannot write to {paths.partial_folder.parent}: the path contains a "
+                f"quotation mark",
                 "Choose another folder for `out`",
             )
         self.require_own_program(request.program)
@@ -224,7 +225,7 @@ class Nsys(base.TimeWindow, ToolProfiler):
         metrics = self.gpu_metrics_devices
         # the name had no plural before 2024 (2022.4, 2023.4)
         is_new = metrics is not None and supports_profile_option(
-            "--gpu-metrics-devices", request.within
+            "--gpu-metrics-devices", request.container_prefix
         )
         mark = RANK if request.has_ranks else ""
         defaults = (
@@ -237,7 +238,7 @@ class Nsys(base.TimeWindow, ToolProfiler):
             "--wait=primary",
             "--force-overwrite=true",
             f"--session-new={SESSION}{mark}",
-            f"--output={str(paths.report('')).replace('%', '%%')}{mark}",
+            f"--output={str(paths.get_report_path('')).replace('%', '%%')}{mark}",
             # the number of ranks is not known; a server runs until its report is exported
             *(("--export=sqlite",) if mark or self.duration else ()),
         )
@@ -245,9 +246,15 @@ class Nsys(base.TimeWindow, ToolProfiler):
         argv = request.build_workload_command(
             annotate="nvtx", window="cuda" if on_gpu else "none", under=profile
         )
-        report = paths.report(".nsys-rep")
+        report = paths.get_report_path(".nsys-rep")
         options = ("--type=sqlite", "--force-overwrite=true", "--quiet=true")
-        export = ("nsys", "export", *options, f"--output={self.artifact(paths)}", str(report))
+        export = (
+            "nsys",
+            "export",
+            *options,
+            f"--output={self.get_report_path(paths)}",
+            str(report),
+        )
         # 0: unregistered NVTX strings can start the recording too.
         is_whole = self.whole or request.is_uninstrumented
         environment = {} if on_gpu or is_whole else {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
@@ -264,7 +271,7 @@ class Nsys(base.TimeWindow, ToolProfiler):
         if unit is None and on_gpu:
             is_known = self.graph_nodes
             if is_known is None:
-                is_known = supports_profile_option("--cuda-graph-trace", request.within)
+                is_known = supports_profile_option("--cuda-graph-trace", request.container_prefix)
             unit = "node" if is_known else None
         graphs = () if unit is None else (f"--cuda-graph-trace={unit}",)
         if self.duration is not None:
@@ -285,8 +292,8 @@ class Nsys(base.TimeWindow, ToolProfiler):
             "fork, or a newer nsys"
         )
 
-    def artifact(self, paths: RunPaths) -> Path:
-        return paths.report(".sqlite")
+    def get_report_path(self, paths: RunPaths) -> Path:
+        return paths.get_report_path(".sqlite")
 
     def describe_report_gap(
         self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]
@@ -294,7 +301,7 @@ class Nsys(base.TimeWindow, ToolProfiler):
         """Return what the recording lacks, with a remedy. nsys writes no table for an activity that
         it did not record."""
         try:
-            tables = evidence.list_sqlite_tables(self.artifact(request.paths))
+            tables = evidence.list_sqlite_tables(self.get_report_path(request.paths))
         except sqlite3.DatabaseError:
             return None
         if request.device == "cuda" and "CUPTI_ACTIVITY_KIND_KERNEL" not in tables:
@@ -312,7 +319,10 @@ class Nsys(base.TimeWindow, ToolProfiler):
     def check_report(
         self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]
     ) -> ReportProblem | None:
-        database, report = self.artifact(request.paths), request.paths.report(".nsys-rep")
+        database, report = (
+            self.get_report_path(request.paths),
+            request.paths.get_report_path(".nsys-rep"),
+        )
         if database.exists() and not evidence.is_older_than_run(database, request.paths):
             damage = evidence.check_sqlite_export(database)
             if damage is None:
@@ -327,11 +337,11 @@ class Nsys(base.TimeWindow, ToolProfiler):
         )
 
 
-def supports_profile_option(option: str, within: tuple[str, ...] = ()) -> bool:
+def supports_profile_option(option: str, container_prefix: tuple[str, ...] = ()) -> bool:
     """Return whether the nsys that will run has an option of ``profile`` (no list of versions is
     published). True where none answers. ``within``: words that run a command inside the image."""
-    nsys = "nsys" if within else tools.find_program("nsys") or "nsys"
-    help_text = tools.run_for_output(*within, nsys, "profile", "--help")
+    nsys = "nsys" if container_prefix else tools.find_program("nsys") or "nsys"
+    help_text = tools.run_for_output(*container_prefix, nsys, "profile", "--help")
     return not help_text or re.search(rf"{option}\b(?!-)", help_text) is not None
 
 
@@ -340,7 +350,7 @@ def _explain_failed_import(request: SweepRequest, outcome: ProcessOutcome) -> st
     lines = evidence.find_log_lines(
         outcome.stderr, rb"^.*error while loading shared libraries:.*", 1
     )
-    importer = None if request.within else start_importer()
+    importer = None if request.container_prefix else start_importer()
     if not lines and importer is not None and importer.error is not None:
         lines = [importer.error]
     for pattern in (rb"^Importer error status: ", rb"^Unable to retrieve the importer version"):
@@ -354,7 +364,7 @@ def _explain_failed_import(request: SweepRequest, outcome: ProcessOutcome) -> st
 
 
 def _explain_no_report(request: SweepRequest, outcome: ProcessOutcome) -> ReportProblem:
-    part = request.paths.part
+    part = request.paths.partial_folder
     if any(part.glob("*.qdstrm")) or any(request.paths.scratch.glob("*.qdstrm")):
         if not evidence.find_log_lines(outcome.stderr, rb"^Import Failed", 1):
             return ReportProblem(_explain_failed_import(request, outcome))
@@ -367,7 +377,7 @@ def _explain_no_report(request: SweepRequest, outcome: ProcessOutcome) -> Report
             f"{reason}. Import it with the same nsys on a machine with a "
             "complete /proc and /sys: perfctl ingest report.qdstrm"
         )
-    if request.paths.report(".qdrep").exists():
+    if request.paths.get_report_path(".qdrep").exists():
         return ReportProblem(
             "this nsys writes .qdrep, the format of 2021.3 and older. Install Nsight Systems "
             "2021.4 or newer"

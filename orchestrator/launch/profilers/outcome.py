@@ -109,7 +109,7 @@ def _make_line_printable(line: str) -> str:
 def recorded_all_steps(request: SweepRequest) -> bool:
     """Return whether all that was requested of a run is recorded: the steps of the user's program
     in each process, or all of a built-in workload."""
-    files = sorted(request.paths.part.glob("workload*.json"))
+    files = sorted(request.paths.partial_folder.glob("workload*.json"))
     records = [read_json_object(path) or {} for path in files]
     if request.program is None:
         return [record.get("status") for record in records] == ["ok"]
@@ -257,7 +257,7 @@ class ToolProfiler(ABC):
     exit_codes: ClassVar[Mapping[int, str]] = {}
     """Exit codes to which the profiler gives another meaning: ncu returns bare signal numbers."""
 
-    def missing(self) -> tuple[RequiredTool, ...]:
+    def list_missing_tools(self) -> tuple[RequiredTool, ...]:
         """Return the tools that this profiler needs and this machine lacks."""
         return tools.list_missing_tools(self.tool)
 
@@ -267,11 +267,11 @@ class ToolProfiler(ABC):
         return ""
 
     @abstractmethod
-    def commands(self, request: SweepRequest) -> tuple[Command, ...]:
+    def build_commands(self, request: SweepRequest) -> tuple[Command, ...]:
         """Return what to start for one run, in order. Raises UsageError."""
 
     @abstractmethod
-    def artifact(self, paths: RunPaths) -> Path:
+    def get_report_path(self, paths: RunPaths) -> Path:
         """Return the file or folder that the parsers read."""
 
     @abstractmethod

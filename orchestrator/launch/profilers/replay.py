@@ -58,7 +58,7 @@ class Replay:
             raise UsageError(f"{self.folder} is not a recorded sweep", remedy)
         return name
 
-    def settings(self, batches: tuple[int, ...] = ()) -> tuple[SweepSetting, ...]:
+    def list_recorded_settings(self, batches: tuple[int, ...] = ()) -> tuple[SweepSetting, ...]:
         """Return the recorded settings, in order; with ``batches``, those of these batch sizes, and
         one for each size that was not recorded."""
         recorded = []
@@ -67,7 +67,7 @@ class Replay:
             if name is not None and not name[1] and path.is_dir():
                 record = read_json_object(path / "run.json") or {}
                 recorded.append(read_setting(record) if record.get("parameters") else name[0])
-        recorded.sort(key=lambda setting: setting.order)
+        recorded.sort(key=lambda setting: setting.sort_key)
         if not batches:
             return tuple(recorded)
         of_size = {
@@ -77,7 +77,7 @@ class Replay:
             setting for batch in batches for setting in of_size[batch] or [SweepSetting(batch)]
         )
 
-    def repeats(self, settings: Iterable[SweepSetting]) -> int:
+    def count_repeats_of_every_setting(self, settings: Iterable[SweepSetting]) -> int:
         """Return number of runs that every setting has (b16, b16.2, b16.3, ...); 1 for one without
         a recording."""
         return max(
@@ -85,7 +85,7 @@ class Replay:
             1,
         )
 
-    def workload(self) -> str:
+    def read_workload_name(self) -> str:
         """Name of the recorded workload. Raises UsageError when no file of the recording has it."""
         name = self._read_recorded_value("workload")
         if name is None:
@@ -93,56 +93,59 @@ class Replay:
             raise UsageError(f"{self.folder} is not a recorded sweep", remedy)
         return name
 
-    def device(self) -> str:
+    def read_device(self) -> str:
         """cpu or cuda, as recorded; cuda when no file of the recording has it."""
         return self._read_recorded_value("device") or "cuda"
 
     def _read_recorded_value(self, key: str) -> str | None:
         """Return the value in the sweep's record, else in the first run's record that has it."""
-        runs = (self.folder / setting.file_name / "run.json" for setting in self.settings())
+        runs = (
+            self.folder / setting.file_name / "run.json"
+            for setting in self.list_recorded_settings()
+        )
         values = (
             (read_json_object(path) or {}).get(key) for path in (self.folder / "sweep.json", *runs)
         )
         return next((str(value) for value in values if value), None)
 
-    def missing(self) -> tuple[RequiredTool, ...]:
+    def list_missing_tools(self) -> tuple[RequiredTool, ...]:
         return ()
 
-    def commands(self, request: SweepRequest) -> tuple[Command, ...]:
+    def build_commands(self, request: SweepRequest) -> tuple[Command, ...]:
         """Raises UsageError when ``folder`` is not a recording. A missing setting fails when it
         runs."""
         assert self.name
         first = self.folder.absolute() / request.setting.file_name
         repeat = first.with_name(request.paths.folder.name)
         source = repeat if repeat.is_dir() else first
-        argv = (sys.executable, "-m", _COPY, str(source), str(request.paths.part))
+        argv = (sys.executable, "-m", _COPY, str(source), str(request.paths.partial_folder))
         return (Command(argv, "replay"),)
 
-    def artifact(self, paths: RunPaths) -> Path:
-        usual = RECORDERS[self.name]().artifact(paths)
+    def get_report_path(self, paths: RunPaths) -> Path:
+        usual = RECORDERS[self.name]().get_report_path(paths)
         return usual if usual.exists() else self._find_recorded_report(paths) or usual
 
     def _find_recorded_report(self, paths: RunPaths) -> Path | None:
         """Return the report that the record names, for a recording with other file names."""
-        name = (read_json_object(paths.part / RECORD_NAME) or {}).get("artifact")
+        name = (read_json_object(paths.partial_folder / RECORD_NAME) or {}).get("artifact")
         if not isinstance(name, str) or Path(name).name != name:
             return None
-        report = paths.part / name
+        report = paths.partial_folder / name
         return report if report.is_file() and report.stat().st_size else None
 
     def judge(self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]) -> RunStatus:
         """Return the recorded verdict, if the recorded report exists and opens."""
         if outcomes[0].exit_code != 0:
-            settings = self.settings()
+            settings = self.list_recorded_settings()
             sizes = ", ".join(str(setting.batch or setting) for setting in settings) or "nothing"
             message = outcome.read_last_log_line(outcomes[0].stderr) or "the copy was stopped"
             return RunStatus("failed", f"{message}. Recorded: {sizes}")
         profiler = RECORDERS[self.name]()
-        recorded = read_json_object(request.paths.part / RECORD_NAME) or {}
+        recorded = read_json_object(request.paths.partial_folder / RECORD_NAME) or {}
         reason = f"as recorded: {recorded['reason']}" if recorded.get("reason") else None
         problem = profiler.check_report(request, outcomes)
         if problem and (
-            profiler.artifact(request.paths).exists()
+            profiler.get_report_path(request.paths).exists()
             or self._find_recorded_report(request.paths) is None
         ):
             return RunStatus("failed", reason or f"the recording is incomplete: {problem.text}")

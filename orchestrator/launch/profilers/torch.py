@@ -29,8 +29,8 @@ class TorchProfiler(TimeWindow, ToolProfiler):
     name: ClassVar[str] = "torch"
     partial_note: ClassVar[str] = "The trace covers the run up to then"
 
-    def commands(self, request: SweepRequest) -> tuple[Command, ...]:
-        trace = self.artifact(request.paths)
+    def build_commands(self, request: SweepRequest) -> tuple[Command, ...]:
+        trace = self.get_report_path(request.paths)
         self.require_own_program(request.program)
         if self.duration is not None:
             return (self._build_timed_command(request, trace),)
@@ -64,20 +64,22 @@ class TorchProfiler(TimeWindow, ToolProfiler):
     def _has_recorded(self, paths: RunPaths, seconds: float) -> bool:
         """Return whether the window is over, and each process that recorded has its trace or has
         ended."""
-        records = [read_json_object(path) or {} for path in paths.part.glob("workload*.json")]
+        records = [
+            read_json_object(path) or {} for path in paths.partial_folder.glob("workload*.json")
+        ]
         return seconds > (self.delay or 0) + (self.duration or 0) and all(
             record.get("reason") != UNFINISHED
             or not Path(f"/proc/{record.get('options', {}).get('process')}").exists()
             for record in records
         )
 
-    def artifact(self, paths: RunPaths) -> Path:
-        return paths.report(".pt.trace.json.gz")
+    def get_report_path(self, paths: RunPaths) -> Path:
+        return paths.get_report_path(".pt.trace.json.gz")
 
     def check_report(
         self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]
     ) -> ReportProblem | None:
-        trace = self.artifact(request.paths)
+        trace = self.get_report_path(request.paths)
         if not trace.exists() and self.duration is not None:
             begin, (run, *_) = self.delay or 0, outcomes
             reason = describe_early_end(begin)
@@ -104,10 +106,10 @@ class NoProfiler(ToolProfiler):
     name: ClassVar[str] = "none"
     partial_note: ClassVar[str] = "The record covers the run up to then"
 
-    def commands(self, request: SweepRequest) -> tuple[Command, ...]:
+    def build_commands(self, request: SweepRequest) -> tuple[Command, ...]:
         return (Command(request.build_workload_command(annotate="none", window="none"), "run"),)
 
-    def artifact(self, paths: RunPaths) -> Path:
+    def get_report_path(self, paths: RunPaths) -> Path:
         return paths.workload_record
 
     def check_report(

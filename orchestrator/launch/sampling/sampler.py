@@ -127,16 +127,16 @@ class NvmlReader:
         except self._library.NVMLError:
             return
 
-    def read(self, pids: Collection[int]) -> list[dict[str, Any]]:
+    def read_gpus(self, pids: Collection[int]) -> list[dict[str, Any]]:
         """Return all GPUs now; ``pids`` are the run's processes."""
         with_processes = self._turn % PROCESSES_EVERY == 0
         self._turn += 1
         return [
-            self._read(index, gpu, pids if with_processes else None)
+            self._read_gpu(index, gpu, pids if with_processes else None)
             for index, gpu in enumerate(self._handles)
         ]
 
-    def _read(self, index: int, handle: Any, pids: Collection[int] | None) -> dict[str, Any]:
+    def _read_gpu(self, index: int, handle: Any, pids: Collection[int] | None) -> dict[str, Any]:
         nvml = self._library
         # renamed in nvidia-ml-py 12.535
         newer = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
@@ -298,14 +298,15 @@ class HostLoadReader:
         self.scan_s = 0.0
         """CPU seconds that the last reading spent on scanning, which has its own limit
         (SCAN_SHARE)."""
-        self._add(first)
-        self.read()  # readings are rates: this one starts the first interval
+        self._watch_process(first)
+        # readings are rates: this one starts the first interval
+        self.read_busy_cores_and_resident_bytes()
 
     @property
     def process_ids(self) -> frozenset[int]:
         return frozenset(self._known)
 
-    def read(self) -> tuple[float, int] | None:
+    def read_busy_cores_and_resident_bytes(self) -> tuple[float, int] | None:
         """Return (cores busy since the last reading, resident bytes); None when no process has
         memory any more. A new process counts from the scan that found it; its CPU time before that
         is left out."""
@@ -343,12 +344,12 @@ class HostLoadReader:
                 if stat and (
                     stat[0] in self._known or watchdog.has_mark_in_environment(str(pid), self._mark)
                 ):
-                    self._add(pid)
+                    self._watch_process(pid)
         self._checks = checks
         self.scan_s = time.thread_time() - before
         self._next_scan = time.monotonic() + max(SCAN_S, self.scan_s / SCAN_SHARE)
 
-    def _add(self, pid: int) -> None:
+    def _watch_process(self, pid: int) -> None:
         with suppress(self._psutil.Error):
             self._known[pid] = self._psutil.Process(pid)
 
@@ -423,11 +424,11 @@ def sample_in_background(
 def _sample_to_file(
     sampling: SamplingSettings, load: HostLoadReader, ended: threading.Event, file: IO[str]
 ) -> None:
-    reader, source = _open_gpu_source(sampling)
+    reader, source = _open_gpu_source_and_describe(sampling)
     gpus, log = (None, reader) if isinstance(reader, NvidiaSmiLog) else (reader, None)
     try:
         file.write(f"{FORMAT}\n# gpu: {source}\n# every_s: {sampling.every_s:g}\n")
-        count, rows = _write_samples(sampling.every_s, load, gpus, ended, file)
+        count, rows = _write_samples_until_end(sampling.every_s, load, gpus, ended, file)
     finally:
         if reader is not None:
             reader.close()
@@ -442,7 +443,7 @@ def _sample_to_file(
     file.writelines(f"# {key}: {value}\n" for key, value in notes.items())
 
 
-def _write_samples(
+def _write_samples_until_end(
     every_s: float,
     load: HostLoadReader,
     gpus: NvmlReader | None,
@@ -456,8 +457,8 @@ def _write_samples(
     due = time.monotonic() + every_s
     while not ended.wait(max(due - time.monotonic(), 0.0)):
         before, at_ns = time.thread_time(), time.monotonic_ns()
-        readings = gpus.read(load.process_ids) if gpus is not None else []
-        if (host := load.read()) is not None:
+        readings = gpus.read_gpus(load.process_ids) if gpus is not None else []
+        if (host := load.read_busy_cores_and_resident_bytes()) is not None:
             readings.insert(0, {"host_cpu": f"{host[0]:.4f}", "host_memory_bytes": host[1]})
         writer.writerows({"at_ns": at_ns, **reading} for reading in readings)
         rows += len(readings)
@@ -472,7 +473,9 @@ def _write_samples(
     return count, rows
 
 
-def _open_gpu_source(sampling: SamplingSettings) -> tuple[NvmlReader | NvidiaSmiLog | None, str]:
+def _open_gpu_source_and_describe(
+    sampling: SamplingSettings,
+) -> tuple[NvmlReader | NvidiaSmiLog | None, str]:
     """Return (what reads the GPUs, its description)."""
     if not sampling.gpu:
         return None, "none, the run used no GPU"

@@ -49,11 +49,11 @@ class TimeBudget:
         """Seconds left; None without a limit."""
         return None if self.seconds is None else self.seconds - (self.clock() - self._began)
 
-    def learn(self, flops: float, seconds: float) -> None:
+    def add_measured_point(self, flops: float, seconds: float) -> None:
         """Add a measured point."""
         self._seen.append((flops, seconds))
 
-    def expected(self, flops: float) -> float | None:
+    def predict_seconds(self, flops: float) -> float | None:
         """Return seconds for a point, from a line fitted to the measured ones, at least their
         minimum; None before the first."""
         if not self._seen:
@@ -65,7 +65,7 @@ class TimeBudget:
 
     def has_time_for(self, flops: float) -> bool:
         """Return whether a point is expected to end within the budget."""
-        return self.remaining_s is None or self.remaining_s > (self.expected(flops) or 0.0)
+        return self.remaining_s is None or self.remaining_s > (self.predict_seconds(flops) or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def measure_points(
             continue
         record = read_run_record(folder)
         if record and record.get("duration_ns"):
-            budget.learn(point.flops, record["duration_ns"] / 1e9)
+            budget.add_measured_point(point.flops, record["duration_ns"] / 1e9)
         results.append((point, sweeps.run_settings(request, listener)[0]))
         if (point.model, point.batch) in again:
             waiting.append(point)
@@ -118,7 +118,7 @@ def measure_points(
         result = sweeps.run_settings(request, listener)[0]
         results.append((point, result))
         if result.duration_ns is not None and result.status == "ok":
-            budget.learn(point.flops, result.duration_ns / 1e9)
+            budget.add_measured_point(point.flops, result.duration_ns / 1e9)
         elif [(earlier.status, earlier.reason) for _, earlier in results[-_HOPELESS:]] == [
             ("failed", result.reason)
         ] * _HOPELESS:

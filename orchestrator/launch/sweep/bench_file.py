@@ -208,7 +208,12 @@ def design_bench(bench: BenchSpec) -> BenchDesign:
             continue
         done.add(planned.spec)
         for batch in bench.own_batches.get(planned.family, bench.batches):
-            flops = 2.0 * planned.macs * batch * (BACKWARD if bench.mode == "train" else 1)
+            flops = (
+                2.0
+                * planned.forward_macs_per_sample
+                * batch
+                * (BACKWARD if bench.mode == "train" else 1)
+            )
             size, (least, most) = flops / 1e9, bench.gflops or (0.0, inf)
             if least <= size <= most:
                 points.append(PointToMeasure(planned.spec, planned.family, batch, flops))

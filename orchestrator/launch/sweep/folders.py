@@ -70,7 +70,7 @@ class SweepSetting:
         return {**({} if self.batch is None else {"batch": str(self.batch)}), **dict(self.others)}
 
     @property
-    def order(self) -> tuple[object, ...]:
+    def sort_key(self) -> tuple[object, ...]:
         """What settings are sorted by: numbers by size, texts after them."""
         other_parameters = (make_parameter(*pair) for pair in self.others)
         return self.batch or 0, [
@@ -90,7 +90,7 @@ class SweepSetting:
         return "+".join(names) or "run"
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def option_words(self) -> tuple[str, ...]:
         """Options that ask perfctl for this setting."""
         batch = () if self.batch is None else ("--batches", str(self.batch))
         return (
@@ -125,7 +125,7 @@ def parse_run_folder_name(name: str) -> tuple[SweepSetting, str] | None:
 
 @dataclass(frozen=True, slots=True)
 class RunPaths:
-    """All files of one run. ``folder`` is its final folder, ``part`` the one while it is
+    """All files of one run. ``folder`` is its final folder, ``partial_folder`` the one while it is
     under way."""
 
     sweep_folder: Path
@@ -139,31 +139,31 @@ class RunPaths:
         return self.sweep_folder / f"{self.setting.file_name}{suffix}"
 
     @property
-    def part(self) -> Path:
+    def partial_folder(self) -> Path:
         return self.sweep_folder / f"{self.setting.file_name}.part"
 
     @property
     def scratch(self) -> Path:
         """Private TMPDIR of the run's processes; removed at the end of the run."""
-        return self.part / "tmp"
+        return self.partial_folder / "tmp"
 
     @property
     def workload_record(self) -> Path:
         """The record that the profiled process writes while the run is under way."""
-        return self.part / "workload.json"
+        return self.partial_folder / "workload.json"
 
     @property
     def stdout(self) -> Path:
-        return self.part / "stdout.log"
+        return self.partial_folder / "stdout.log"
 
     @property
     def stderr(self) -> Path:
-        return self.part / "stderr.log"
+        return self.partial_folder / "stderr.log"
 
-    def report(self, suffix: str) -> Path:
-        """Return the profiler's report while the run is under way: ``report`` + suffix (".sqlite",
-        ".csv", ...)."""
-        return self.part / f"report{suffix}"
+    def get_report_path(self, suffix: str) -> Path:
+        """Return the profiler's report while the run is under way: ``get_report_path`` + suffix
+        (".sqlite", ".csv", ...)."""
+        return self.partial_folder / f"report{suffix}"
 
 
 def list_run_folders(folder: Path, setting: SweepSetting) -> list[Path]:
@@ -218,7 +218,7 @@ def publish_run_folder(paths: RunPaths) -> None:
     shutil.rmtree(old, ignore_errors=True)
     if paths.folder.exists():
         paths.folder.rename(old)
-    paths.part.rename(paths.folder)
+    paths.partial_folder.rename(paths.folder)
     shutil.rmtree(old, ignore_errors=True)
 
 

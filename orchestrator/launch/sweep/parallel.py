@@ -156,7 +156,7 @@ def _read_sweep_state(folder: Path) -> SweepFolderState:
     runs = [
         run for path in folder.iterdir() if (run := _read_run_state(path, is_locked)) is not None
     ]
-    runs.sort(key=lambda run: (run.setting.order, run.attempt))
+    runs.sort(key=lambda run: (run.setting.sort_key, run.attempt))
     is_running = is_locked or any(run.status == "running" for run in runs)
     return SweepFolderState(folder.name, command, host, is_running, tuple(runs))
 

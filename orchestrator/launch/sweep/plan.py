@@ -126,11 +126,11 @@ def plan_replay(folder: Path, stored: StoredSweepOptions, batches: tuple[int, ..
     """Return the request that replays a recorded sweep at these batch sizes, or, without any, at
     all that were recorded. Raises UsageError if the folder is not a recorded sweep."""
     recorded = Replay(folder)
-    settings = recorded.settings(batches)
+    settings = recorded.list_recorded_settings(batches)
     options = SweepOptions(
-        repeat=recorded.repeats(settings),
-        workload=recorded.workload(),
-        device=recorded.device(),
+        repeat=recorded.count_repeats_of_every_setting(settings),
+        workload=recorded.read_workload_name(),
+        device=recorded.read_device(),
         **asdict(extract_part(stored, StoredSweepOptions)),
     )
     return replace(plan_sweep(recorded, options, origin="recorded"), chosen=settings)

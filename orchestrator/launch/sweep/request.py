@@ -80,14 +80,14 @@ class Profiler(Protocol):
     def name(self) -> str:
         """The value of ``run.profiler``."""
 
-    def missing(self) -> tuple[RequiredTool, ...]:
+    def list_missing_tools(self) -> tuple[RequiredTool, ...]:
         """Tools that this profiler needs and this machine lacks; empty when it can run."""
 
-    def commands(self, request: SweepRequest) -> tuple[Command, ...]:
+    def build_commands(self, request: SweepRequest) -> tuple[Command, ...]:
         """Return what to start for one run, in order; a command runs only if the file that it needs
         exists."""
 
-    def artifact(self, paths: RunPaths) -> Path:
+    def get_report_path(self, paths: RunPaths) -> Path:
         """Return the file or folder that the parsers read."""
 
     def judge(self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]) -> RunStatus:
@@ -136,8 +136,8 @@ class SweepRequest(SweepOptions):
             self.workload_arguments,
             self.device,
             self.origin,
-            *(self.program.identity() if self.program else ()),
-            *(self.container.identity() if self.container else ()),
+            *(self.program.collect_identity() if self.program else ()),
+            *(self.container.collect_identity() if self.container else ()),
         ]
         digest = hashlib.sha256(
             json.dumps(identity, default=str, sort_keys=True).encode()
@@ -210,7 +210,7 @@ class SweepRequest(SweepOptions):
         return None if self.program.python in (None, sys.executable) else path
 
     @property
-    def visible(self) -> str | None:
+    def visible_devices(self) -> str | None:
         """CUDA_VISIBLE_DEVICES of the runs; None where it is not set."""
         return self.placement_environment.get(devices.VISIBLE, os.environ.get(devices.VISIBLE))
 
@@ -220,9 +220,9 @@ class SweepRequest(SweepOptions):
         return self.places[0].environment if len(self.places) == 1 else {}
 
     @property
-    def within(self) -> tuple[str, ...]:
+    def container_prefix(self) -> tuple[str, ...]:
         """Words that run a command inside the image; empty without an image."""
-        return self.container.prefix() if self.container else ()
+        return self.container.build_command_prefix() if self.container else ()
 
     @property
     def has_ranks(self) -> bool:
@@ -314,7 +314,7 @@ class SweepRequest(SweepOptions):
             *format_option_words({"--trace": trace}),
         )
 
-    def commands(self) -> tuple[Command, ...]:
+    def build_run_commands(self) -> tuple[Command, ...]:
         """Return the commands of one run, inside the sweep's image, with the environment of its
         place if there is only one, and with the program's variables."""
         variables, program = dict(self.placement_environment), self.program
@@ -326,24 +326,26 @@ class SweepRequest(SweepOptions):
                 variables[program.batch_env] = parameters["batch"]
         commands = tuple(
             replace(command, environment={**command.environment, **variables})
-            for command in self.profiler.commands(self)
+            for command in self.profiler.build_commands(self)
         )
         if self.container is None:
             return commands
         folders = (self.folder, *self.folders_to_bind)
-        return tuple(self.container.wrap(command, folders, Path.cwd()) for command in commands)
+        return tuple(
+            self.container.wrap_command(command, folders, Path.cwd()) for command in commands
+        )
 
-    def facts(self, commands: Iterable[Command] = ()) -> dict[str, str]:
+    def collect_record_facts(self, commands: Iterable[Command] = ()) -> dict[str, str]:
         """Return facts for a run's record: its container, the commit of the program, its place, and
         what its commands chose."""
         facts: dict[str, str] = {}
         if self.origin == "measured":
             runs_in = self.container or images_run.find_surrounding_container()
-            facts |= runs_in.facts() if runs_in else {}
+            facts |= runs_in.collect_record_facts() if runs_in else {}
             if self.program is not None:
                 script = self.program.script
                 facts |= read_git_revision(script.parent if script else Path.cwd(), script)
-        facts |= self.places[0].facts() if len(self.places) == 1 else {}
+        facts |= self.places[0].collect_record_facts() if len(self.places) == 1 else {}
         for command in commands:
             facts |= command.facts
         return facts
@@ -353,10 +355,10 @@ class SweepRequest(SweepOptions):
         seconds = sampler.parse_sampling_interval(self.sample)
         if seconds is None or self.origin != "measured":
             return None
-        visible = command.environment.get(devices.VISIBLE, self.visible)
-        return SamplingSettings(seconds, self.paths.part, self.device == "cuda", visible)
+        visible = command.environment.get(devices.VISIBLE, self.visible_devices)
+        return SamplingSettings(seconds, self.paths.partial_folder, self.device == "cuda", visible)
 
-    def reserved(self) -> tuple[DevicePlacement, ...]:
+    def list_places_to_lock(self) -> tuple[DevicePlacement, ...]:
         """Return the places to lock during the sweep: those requested, or the GPU that programs use
         by default."""
         if self.places or self.device != "cuda" or self.origin != "measured":

@@ -103,7 +103,7 @@ class StudyRequest:
         return values | dict(self.typed)
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def result_identity(self) -> dict[str, Any]:
         """Return what decides which numbers come out."""
         if self.source is not None:
             return {"from": self.source.resolve()}

@@ -39,7 +39,7 @@ PAUSE_S = (1.0, 3.0)
 """Shortest and longest wait, drawn at random so that two that collided do not collide again."""
 
 
-def start_with_one_retry(
+def start_and_retry_failed_startup(
     command: Command, request: SweepRequest, start: Callable[[str], ProcessOutcome]
 ) -> ProcessOutcome:
     """Retry a profiler once if it reports a start-up failure. ``start`` is called with the name of
@@ -70,7 +70,7 @@ def list_sweep_commands(request: SweepRequest) -> Iterator[tuple[SweepSetting, C
     """Every (setting, command) that the sweep would start, in order."""
     for _ in range(request.repeat):
         for setting in request.settings:
-            for command in request.select_run(setting).commands():
+            for command in request.select_run(setting).build_run_commands():
                 yield setting, command
 
 
@@ -86,7 +86,7 @@ def run_settings(request: SweepRequest, listener: SweepListener) -> list[RunResu
         check_batches(request.batches, "batches", are_distinct=True)
     results: list[RunResult] = []
     with ExitStack() as locks:
-        locks.enter_context(devices.lock_placements(request.reserved()))
+        locks.enter_context(devices.lock_placements(request.list_places_to_lock()))
         request.folder.mkdir(parents=True, exist_ok=True)
         if request.no_store:
             create_or_join_record(request)
@@ -152,7 +152,7 @@ def _run_setting_if_needed(
             takewhile(is_run_complete, list_run_folders(request.folder.absolute(), setting))
         )
         paths = request.select_run(setting, len(complete) + 1).paths
-        if is_run_complete(paths.part):  # killed between its last byte and its new name
+        if is_run_complete(paths.partial_folder):  # killed between its last byte and its new name
             publish_run_folder(paths)
             complete.append(paths.folder)
         if len(complete) >= repeat and not request.again:
@@ -173,11 +173,11 @@ def _run_setting_if_needed(
 
 def _run_and_record(request: SweepRequest, listener: SweepListener) -> RunResult:
     paths = request.paths
-    shutil.rmtree(paths.part, ignore_errors=True)
+    shutil.rmtree(paths.partial_folder, ignore_errors=True)
     paths.scratch.mkdir(parents=True)
-    commands = request.commands()
+    commands = request.build_run_commands()
     for name, file in (item for command in commands for item in command.brings.items()):
-        shutil.copyfile(file, paths.part / name)
+        shutil.copyfile(file, paths.partial_folder / name)
     for note in filter(None, (command.note for command in commands)):
         listener.noted(f"{request.setting}: {note}")
     outcomes: list[ProcessOutcome] = []
@@ -187,7 +187,7 @@ def _run_and_record(request: SweepRequest, listener: SweepListener) -> RunResult
             break
         start = partial(_start_command, command, request, listener, len(outcomes))
         try:
-            outcomes.append(start_with_one_retry(command, request, start))
+            outcomes.append(start_and_retry_failed_startup(command, request, start))
         except process_run.StoppedBySignal as stopped:
             outcomes.append(stopped.outcome)
             stop = stop or stopped
@@ -264,11 +264,11 @@ def _write_run_record(
     outcomes: list[ProcessOutcome],
     verdict: RunStatus,
 ) -> None:
-    artifact = request.profiler.artifact(request.paths)
+    artifact = request.profiler.get_report_path(request.paths)
     is_written = artifact.exists()
     first = outcomes[0] if outcomes else None
     write_json_atomically(
-        request.paths.part / "run.json",
+        request.paths.partial_folder / "run.json",
         {
             "perfctl_run": 1,
             "profiler": request.profiler.name,
@@ -289,7 +289,7 @@ def _write_run_record(
             "artifact": artifact.name if is_written else None,
             "artifact_bytes": measure_size_bytes(artifact) if is_written else None,
             "commands": [command.argv for command in commands],
-            "environment": request.facts(commands),
+            "environment": request.collect_record_facts(commands),
         },
     )
 
@@ -303,5 +303,5 @@ def _build_sweep_record(request: SweepRequest) -> dict[str, Any]:
         "batches": request.batches,
         "parameters": [setting.parameters for setting in request.settings],
         "host": request.host,
-        "script_sha256": request.program.identity()[-1] if request.program else None,
+        "script_sha256": request.program.collect_identity()[-1] if request.program else None,
     }

@@ -23,8 +23,8 @@ from perfctl.orchestrator.counts.kernels.grids import (
     GemmShape,
     Grid,
     Tiling,
+    convert_to_winograd_gemm,
     round_up,
-    shape_winograd_product,
     tile_fused_winograd,
 )
 from perfctl.orchestrator.counts.kernels.names import choose_layer_algorithm
@@ -43,9 +43,9 @@ from perfctl.orchestrator.ledger.causes.matching import (
     EXACT,
     TRANSFORMED,
     PredictedProducts,
+    compute_log_ratio_distance,
     count_split_sum_additions,
     list_fitting_tilings,
-    log_distance,
     predict_from_grids,
     predict_from_rules,
 )
@@ -100,7 +100,7 @@ class CountBreakdown:
     """Multiply-adds of products onto what is in their output; a part of ``extra``, and not
     of ``seen``."""
 
-    def compute_growth_factor(self, part: str) -> float:
+    def compute_factor_of_part(self, part: str) -> float:
         """By what factor one part (called, transforms, repeated, summed or extra) makes the parts
         before it grow.
 
@@ -122,31 +122,42 @@ def break_down_count(
     ``forward``: the same layer's forward row at the same batch size, for a row of its gradients.
     ``other_layers``: see ``predict_from_grids``.
     """
-    if several := _find_complete_products(evidence):
+    if several := _find_products_with_full_shape(evidence):
         products = tuple(kernel for kernel, _ in several)
         base = sum(2 * multiplies * kernel.launches for kernel, multiplies in several)
         product_flops = sum_multiply_add_flops(products)
         return CountBreakdown(
-            evidence.estimated, base, (), None, None, products, product_flops, several=products
+            evidence.estimated_flops,
+            base,
+            (),
+            None,
+            None,
+            products,
+            product_flops,
+            several=products,
         )
     repeating = _find_recomputed_forward(evidence, forward)
     own_kernels = [
-        _count_sparse_as_dense(kernel)
+        _convert_sparse_counts_to_dense(kernel)
         for kernel in _remove_repeated_launches(evidence.kernels, repeating)
     ]
-    products = tuple(kernel for kernel in own_kernels if kernel.main)
+    products = tuple(kernel for kernel in own_kernels if kernel.computes_estimated_products)
     # a convolution by itself is no product between transforms: theirs was not recorded
     has_own = any(kernel.algorithm.family not in DIRECT for kernel in products) or not products
     roles = ("transform", "offsets") if has_own else ("offsets",)
     algorithm = choose_layer_algorithm(
-        kernel.name for kernel in own_kernels if kernel.main or kernel.algorithm.role in roles
+        kernel.name
+        for kernel in own_kernels
+        if kernel.computes_estimated_products or kernel.algorithm.role in roles
     )
     predicted = _predict_products(evidence, own_kernels, algorithm.family, other_layers)
     is_transformed = algorithm.family in TRANSFORMED
     # what the products execute beyond multiply-adds: transforms in a fused Winograd kernel, else
     # an epilogue
-    fused = tuple(kernel for kernel in products if kernel.executed > kernel.products)
-    shapes = () if is_transformed else (*evidence.shapes, *evidence.filter_shapes)
+    fused = tuple(
+        kernel for kernel in products if kernel.executed_flops > kernel.multiply_add_flops
+    )
+    shapes = () if is_transformed else (*evidence.possible_shapes, *evidence.filter_shapes)
     sums = [
         (kernel, fadd) for kernel in fused if (fadd := count_split_sum_additions(kernel, shapes))
     ]
@@ -154,11 +165,11 @@ def break_down_count(
     within = sum_executed_flops(fused) - sum_multiply_add_flops(fused) - added
     epilogue = 0.0 if is_transformed else within + predicted.onto
     summing = tuple(kernel for kernel in own_kernels if kernel.algorithm.role == "reduction")
-    helpers = [kernel for kernel in own_kernels if not kernel.main]
+    helpers = [kernel for kernel in own_kernels if not kernel.computes_estimated_products]
     transforming = tuple(kernel for kernel in helpers if kernel.algorithm.family in TRANSFORMED)
     extras = tuple(kernel for kernel in helpers if kernel not in (*transforming, *summing))
     return CountBreakdown(
-        evidence.estimated,
+        evidence.estimated_flops,
         predicted.flops,
         predicted.rules,
         algorithm.method,
@@ -178,7 +189,7 @@ def break_down_count(
     )
 
 
-def _count_sparse_as_dense(kernel: KernelGroup) -> KernelGroup:
+def _convert_sparse_counts_to_dense(kernel: KernelGroup) -> KernelGroup:
     """Return a kernel of 2:4 sparsity with the FLOPs of all multiplies, of which it does half."""
     tensor, flops = kernel.tensor.value, kernel.flops.value
     if not SPARSE.search(kernel.name) or not tensor or flops is None:
@@ -195,13 +206,13 @@ def _remove_repeated_launches(
 ) -> list[KernelGroup]:
     """Return the kernels without the launches that forward's kernels have in ``repeating``; those
     with further launches come last."""
-    repeated = {kernel.key: kernel.launches for kernel in repeating}
+    repeated = {kernel.name_and_grid: kernel.launches for kernel in repeating}
     reduced = [
-        kernel.part(kernel.launches - repeated[kernel.key])
+        kernel.scale_to_launches(kernel.launches - repeated[kernel.name_and_grid])
         for kernel in kernels
-        if kernel.launches > repeated.get(kernel.key, float("inf"))
+        if kernel.launches > repeated.get(kernel.name_and_grid, float("inf"))
     ]
-    return [*(kernel for kernel in kernels if kernel.key not in repeated), *reduced]
+    return [*(kernel for kernel in kernels if kernel.name_and_grid not in repeated), *reduced]
 
 
 def _predict_products(
@@ -211,7 +222,7 @@ def _predict_products(
     other_layers: int | None,
 ) -> PredictedProducts:
     """Return the products as tiles and transforms say; the estimated ones if nothing is known."""
-    products = [kernel for kernel in own_kernels if kernel.main]
+    products = [kernel for kernel in own_kernels if kernel.computes_estimated_products]
     is_gradient = evidence.row.direction != "forward"
     # next to one gradient by Fourier transforms, another's product
     is_mixed = family == "fft" and is_gradient
@@ -223,15 +234,15 @@ def _predict_products(
     is_all = (
         tensor > 0
         and all(kernel.tensor.value for kernel in products)
-        and log_distance(tensor, evidence.estimated) < log(1 + WHOLE)
+        and compute_log_ratio_distance(tensor, evidence.estimated_flops) < log(1 + WHOLE)
     )
     beside = sum_multiply_add_flops(products) - tensor if is_all else 0.0
-    nothing = PredictedProducts(evidence.estimated, (), 0.0, beside)
+    nothing = PredictedProducts(evidence.estimated_flops, (), 0.0, beside)
     predicted = predict_from_grids(evidence, plain, other_layers) or nothing
     if family in TRANSFORMED and (ruled := predict_from_rules(evidence, products)) is not None:
         return ruled
     if family == "fft":
-        is_trial = len(products) > evidence.paper_products
+        is_trial = len(products) > evidence.estimated_product_count
         base = predicted if is_mixed and not is_trial else nothing
         flops, rules = _predict_fourier(evidence, own_kernels, base)
     elif family == "winograd" and (
@@ -252,39 +263,51 @@ def _find_recomputed_forward(evidence: RowEvidence, forward: RowEvidence | None)
     shapes allow it. So only others that do a gradient's work (a quarter of its multiply-adds at
     least, as Winograd F(4x4) does) count.
     """
-    if forward is None or evidence.row.direction == "forward" or _find_complete_products(forward):
+    if (
+        forward is None
+        or evidence.row.direction == "forward"
+        or _find_products_with_full_shape(forward)
+    ):
         return ()
     products = forward.product_kernels
-    if forward.forward is not None and sum(kernel.products > 0 for kernel in products) > 1:
+    if (
+        forward.forward is not None
+        and sum(kernel.multiply_add_flops > 0 for kernel in products) > 1
+    ):
         return ()  # trials, or another layer's kernels
-    before = {kernel.key: kernel.launches for kernel in forward.kernels}
+    before = {kernel.name_and_grid: kernel.launches for kernel in forward.kernels}
     repeated = {
-        kernel.key: kernel.part(before[kernel.key])
+        kernel.name_and_grid: kernel.scale_to_launches(before[kernel.name_and_grid])
         for kernel in evidence.kernels
-        if kernel.launches >= before.get(kernel.key, float("inf"))
+        if kernel.launches >= before.get(kernel.name_and_grid, float("inf"))
     }
-    if not any(kernel.main for kernel in repeated.values()):
+    if not any(kernel.computes_estimated_products for kernel in repeated.values()):
         return ()
-    if any(kernel.key not in repeated for kernel in products):
+    if any(kernel.name_and_grid not in repeated for kernel in products):
         return ()
     # a smaller batch than paper's: all kernels have less
     less = min(evidence.row.ratio or 1.0, 1.0) * LEAST_MULTIPLIES
-    gradients, launches = evidence.paper_products, count_launches(products)
-    least_work = less * evidence.estimated / max(gradients, 1)
+    gradients, launches = evidence.estimated_product_count, count_launches(products)
+    least_work = less * evidence.estimated_flops / max(gradients, 1)
     if not any(
-        kernel.main and kernel.algorithm.family == "attention" for kernel in evidence.kernels
+        kernel.computes_estimated_products and kernel.algorithm.family == "attention"
+        for kernel in evidence.kernels
     ):
         # attention of several products has two in backward for each of forward; steps and calls
         # launch all of them again
-        needed = round(evidence.estimated / forward.estimated) if forward.estimated else 1
-        least_work = min(least_work, less * forward.estimated / max(launches, 1))
+        needed = (
+            round(evidence.estimated_flops / forward.estimated_flops)
+            if forward.estimated_flops
+            else 1
+        )
+        least_work = min(least_work, less * forward.estimated_flops / max(launches, 1))
         gradients = max(gradients, needed) * max(round(launches), 1)
     other_launches = sum(
-        kernel.launches - before.get(kernel.key, 0.0)
+        kernel.launches - before.get(kernel.name_and_grid, 0.0)
         for kernel in evidence.product_kernels
         if kernel.flops.value is None
         or kernel.flops.lower_bound
-        or kernel.products >= least_work * kernel.launches
+        or kernel.multiply_add_flops >= least_work * kernel.launches
     )
     # more than the gradients need may be trials or a second backward, whose kernels forward may
     # have in common
@@ -294,19 +317,28 @@ def _find_recomputed_forward(evidence: RowEvidence, forward: RowEvidence | None)
     return tuple(repeated.values()) if suffice else ()
 
 
-def _find_complete_products(evidence: RowEvidence) -> tuple[tuple[KernelGroup, float], ...]:
+def _find_products_with_full_shape(evidence: RowEvidence) -> tuple[tuple[KernelGroup, float], ...]:
     """Return (kernel, multiplies that its name, its grid and the shape predict) of products that
     each do the complete layer."""
-    if evidence.row.direction != "forward" or len(evidence.shapes) != 1 or evidence.calls != 1:
+    if (
+        evidence.row.direction != "forward"
+        or len(evidence.possible_shapes) != 1
+        or evidence.calls != 1
+    ):
         return ()
-    (shape,) = evidence.shapes
+    (shape,) = evidence.possible_shapes
     is_tried = evidence.environment.get("cudnn_benchmark") == "on"
     is_dense = not isinstance(shape, ConvShape) or shape.groups == 1
     complete: list[tuple[KernelGroup, float]] = []
     for kernel in evidence.product_kernels:
         algorithm, predicted = kernel.algorithm, 0.0
-        if kernel.multiplies and kernel.grid and algorithm.library != "triton" and is_dense:
-            predicted = next((cut.multiplies for cut in list_fitting_tilings(kernel, shape)), 0.0)
+        if (
+            kernel.multiply_adds_per_launch
+            and kernel.grid
+            and algorithm.library != "triton"
+            and is_dense
+        ):
+            predicted = next((cut.padded_macs for cut in list_fitting_tilings(kernel, shape)), 0.0)
         near = CLOSE if predicted or algorithm.winograd else EXACT
         if not predicted and is_tried and isinstance(shape, ConvShape):
             if algorithm.winograd:
@@ -317,7 +349,11 @@ def _find_complete_products(evidence: RowEvidence) -> tuple[tuple[KernelGroup, f
                 predicted = _count_complex_multiplies(evidence, kernel, shape)
         if TEMPLATE in kernel.name and isinstance(shape, GemmShape):
             predicted = predicted or shape.macs
-        if kernel.multiplies and predicted and log_distance(kernel.multiplies, predicted) < near:
+        if (
+            kernel.multiply_adds_per_launch
+            and predicted
+            and compute_log_ratio_distance(kernel.multiply_adds_per_launch, predicted) < near
+        ):
             complete.append((kernel, predicted))
     counted = sum_multiply_add_flops(kernel for kernel, _ in complete)
     is_all = (
@@ -335,7 +371,7 @@ def _count_complex_multiplies(
     for size in {int(match[1]) for match in sizes}:
         if size >= max(shape.kernel_h, shape.kernel_w):
             (product,) = _list_fourier_products(evidence, shape, size).values()
-            if blocks := _count_multiplies_in_blocks(kernel, product):
+            if blocks := _count_padded_fourier_multiplies(kernel, product):
                 return blocks
     return 0
 
@@ -356,18 +392,18 @@ def _predict_winograd(
         (kernel.algorithm.winograd for kernel in own_kernels if kernel.algorithm.winograd), None
     )
     if sizes is None:
-        return evidence.estimated, ()
+        return evidence.estimated_flops, ()
     m, r = sizes
     share = ((m + r - 1) / (m * r)) ** 2
     rule = f"{m + r - 1}^2 multiplies in place of {m}^2 x {r}^2"
-    shape = next(iter([*evidence.shapes, *evidence.unverified_shapes]), None)
+    shape = next(iter([*evidence.possible_shapes, *evidence.unverified_shapes]), None)
     if isinstance(shape, ConvShape) and (shape.kernel_h, shape.kernel_w) == (r, r):
         share = count_winograd_multiplies(shape, m, r) / shape.macs
         rule += ", including tiles at the edge"
         blocks = (kernel.algorithm.winograd_block for kernel in own_kernels)
         block = next((block for block in blocks if block), None)
         if block is not None and sizes == (2, 3) and shape.groups == 1:
-            share = tile_fused_winograd(shape, block).multiplies / shape.macs
+            share = tile_fused_winograd(shape, block).padded_macs / shape.macs
             rule += f" and blocks of {' x '.join(map(str, block))} tiles filled"
         for kernel in own_kernels if sizes == (4, 3) and shape.groups == 1 else ():
             # the product between the transforms, whichever batch ran: one side of its grid has
@@ -377,19 +413,28 @@ def _predict_winograd(
                 kernel.grid,
                 kernel.algorithm.family == "gemm",
             )
-            if not (kernel.main and is_gemm and tile and grid and grid[2] == WINOGRAD_PRODUCTS):
+            if not (
+                kernel.computes_estimated_products
+                and is_gemm
+                and tile
+                and grid
+                and grid[2] == WINOGRAD_PRODUCTS
+            ):
                 continue
             sides = _find_tile_orientations(grid, tile, shape.out_channels)
-            cuts = [Tiling(shape_winograd_product(shape), side, step=tile[2]) for side in sides]
-            if len({cut.multiplies for cut in cuts}) > 1:
-                return evidence.estimated, ()  # how many channels are padded is not known
+            cuts = [Tiling(convert_to_winograd_gemm(shape), side, step=tile[2]) for side in sides]
+            if len({cut.padded_macs for cut in cuts}) > 1:
+                return evidence.estimated_flops, ()  # how many channels are padded is not known
             if cuts:
-                share, rule = cuts[0].multiplies / shape.macs, cuts[0].rule(shape.macs)
-    gradients = max(evidence.paper_products, 1)
+                share, rule = (
+                    cuts[0].padded_macs / shape.macs,
+                    cuts[0].describe_arithmetic(shape.macs),
+                )
+    gradients = max(evidence.estimated_product_count, 1)
     part = min(_count_winograd_products(own_kernels, evidence.calls), gradients) / gradients or 1.0
     if (count := part * gradients * evidence.calls) % evidence.calls:
         rule += f"; {count:g} of {evidence.calls * gradients} products"
-    return evidence.estimated * (1 - part + part * share), (rule,)
+    return evidence.estimated_flops * (1 - part + part * share), (rule,)
 
 
 def _find_tile_orientations(
@@ -401,11 +446,11 @@ def _find_tile_orientations(
     return [(m, n) for m, n in both if ceil(channels / n) in grid[:2]]
 
 
-def shows_other_channels(kernel: KernelGroup, shape: Shape | None) -> bool:
+def has_grid_of_other_channels(kernel: KernelGroup, shape: Shape | None) -> bool:
     """Return True if grid and count of a transformed product show other channels than the layer's,
     whatever the batch size."""
     grid, tile, block = kernel.grid, kernel.algorithm.tile, kernel.algorithm.winograd_block
-    if grid is None or not kernel.products or kernel.flops.lower_bound:
+    if grid is None or not kernel.multiply_add_flops or kernel.flops.lower_bound:
         return False
     if not isinstance(shape, ConvShape):
         return False
@@ -419,14 +464,16 @@ def shows_other_channels(kernel: KernelGroup, shape: Shape | None) -> bool:
         area = tile[0] * tile[1] * (1 if grid[2] == WINOGRAD_PRODUCTS else 4)
     else:
         return False
-    depth = kernel.multiplies / (prod(grid) * area)
-    return not (fits_grid and _find_padding_step(depth, shape.in_channels // shape.groups))
+    depth = kernel.multiply_adds_per_launch / (prod(grid) * area)
+    return not (fits_grid and _find_k_padding_step(depth, shape.in_channels // shape.groups))
 
 
-def _find_padding_step(counted: float, depth: int) -> int | None:
+def _find_k_padding_step(counted: float, depth: int) -> int | None:
     """Return the step to whose multiple a sum is padded, so that it is as deep as counted."""
     steps = (
-        step for step in (1, *DEPTH_STEPS) if log_distance(counted, round_up(depth, step)) < EXACT
+        step
+        for step in (1, *DEPTH_STEPS)
+        if compute_log_ratio_distance(counted, round_up(depth, step)) < EXACT
     )
     return next(steps, None)
 
@@ -437,8 +484,11 @@ def _count_winograd_products(own_kernels: Sequence[KernelGroup], calls: int) -> 
     winograds = (
         kernel
         for kernel in own_kernels
-        if (kernel.main and kernel.algorithm.family == "winograd")
-        or (not kernel.main and "output" in kernel.name.lower().partition("winograd")[2])
+        if (kernel.computes_estimated_products and kernel.algorithm.family == "winograd")
+        or (
+            not kernel.computes_estimated_products
+            and "output" in kernel.name.lower().partition("winograd")[2]
+        )
     )
     return sum(min(kernel.launches / calls, 1) for kernel in winograds)
 
@@ -455,18 +505,20 @@ def _predict_fourier(
     size = next((match for kernel in own_kernels if (match := _FFT_TILE.search(kernel.name))), None)
     shape, t = evidence.forward, int(size[1]) if size else 0
     if not isinstance(shape, ConvShape) or t < max(shape.kernel_h, shape.kernel_w):
-        return evidence.estimated, ()
+        return evidence.estimated_flops, ()
     products = _list_fourier_products(evidence, shape, t)
     papers = {call.direction: call.flops or 0 for call in evidence.row.calls}
     flops, rules = plain.flops, list(plain.rules)
     for direction, blocks in _find_fourier_multiplies(evidence, own_kernels, products).items():
         product = products[direction]
         flops += 2 * evidence.calls * (blocks or product.macs * COMPLEX)
-        flops -= evidence.estimated * papers[direction] / sum(papers.values())
+        flops -= evidence.estimated_flops * papers[direction] / sum(papers.values())
         tiles = product.k if direction == "grad_weight" else product.m
         rule = f"{tiles:,} tiles of {t} x {t} points, {t} x {t // 2 + 1} complex products each"
         rules.append(f"{rule}, in complete blocks" if blocks else rule)
-    return (flops, tuple(rules)) if len(rules) > len(plain.rules) else (evidence.estimated, ())
+    return (
+        (flops, tuple(rules)) if len(rules) > len(plain.rules) else (evidence.estimated_flops, ())
+    )
 
 
 def _list_fourier_products(
@@ -500,14 +552,18 @@ def _find_fourier_multiplies(
     """Return direction -> multiplies in complete blocks (None: not known), of the products that run
     as Fourier transforms."""
     complexes = [
-        kernel for kernel in own_kernels if kernel.main and COMPLEX_PRODUCT.search(kernel.name)
+        kernel
+        for kernel in own_kernels
+        if kernel.computes_estimated_products and COMPLEX_PRODUCT.search(kernel.name)
     ]
     kernels = [
-        kernel for kernel in own_kernels if kernel.main and (kernel.grid or kernel in complexes)
+        kernel
+        for kernel in own_kernels
+        if kernel.computes_estimated_products and (kernel.grid or kernel in complexes)
     ]
     if evidence.row.direction == "forward":
         multiplies = (
-            _count_multiplies_in_blocks(kernel, product)
+            _count_padded_fourier_multiplies(kernel, product)
             for kernel in kernels
             for product in products.values()
         )
@@ -518,11 +574,11 @@ def _find_fourier_multiplies(
             direction: blocks
             for direction, product in products.items()
             if direction not in transformed
-            and (blocks := _count_multiplies_in_blocks(kernel, product))
+            and (blocks := _count_padded_fourier_multiplies(kernel, product))
         }
         if len(fits) in (1, kernel.launches / evidence.calls):
             transformed |= fits
-    gradients = evidence.paper_products
+    gradients = evidence.estimated_product_count
     if (
         not transformed
         and not any(kernel.grid for kernel in complexes)
@@ -532,14 +588,14 @@ def _find_fourier_multiplies(
     return transformed
 
 
-def _count_multiplies_in_blocks(kernel: KernelGroup, product: GemmShape) -> int | None:
+def _count_padded_fourier_multiplies(kernel: KernelGroup, product: GemmShape) -> int | None:
     """Return the multiplies of the complex products, blocks that are not filled included, if grid
     and count fit: z has the points."""
     tile, grid = kernel.algorithm.tile, kernel.grid
-    if not tile or not grid or grid[2] != product.batch or not kernel.products:
+    if not tile or not grid or grid[2] != product.batch or not kernel.multiply_add_flops:
         return None
-    step = _find_padding_step(
-        kernel.multiplies / (prod(grid) * prod(tile[:2]) * COMPLEX), product.k
+    step = _find_k_padding_step(
+        kernel.multiply_adds_per_launch / (prod(grid) * prod(tile[:2]) * COMPLEX), product.k
     )
     if step is None:
         return None
@@ -547,5 +603,5 @@ def _count_multiplies_in_blocks(kernel: KernelGroup, product: GemmShape) -> int 
         Tiling(product, sides, step=step)
         for sides in _find_tile_orientations(grid, tile, product.n)
     )
-    multiplies = {cut.multiplies * COMPLEX for cut in cuts}
+    multiplies = {cut.padded_macs * COMPLEX for cut in cuts}
     return multiplies.pop() if len(multiplies) == 1 else None

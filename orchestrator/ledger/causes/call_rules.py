@@ -83,7 +83,7 @@ class CommonFactor:
     details: Facts = field(default_factory=dict)
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def sentence_facts(self) -> dict[str, Any]:
         """All that its sentence states."""
         return {
             "batch": self.batch,
@@ -105,7 +105,7 @@ def list_whole_step_causes(steps: Mapping[int, Sequence[CommonFactor]]) -> list[
     by_factor = group_by(every, lambda step: (step.reason, step.confidence, round(step.factor, 3)))
     causes = []
     for *other_steps, step in by_factor.values():
-        facts = step.facts | {"others": [str(other.batch) for other in other_steps]}
+        facts = step.sentence_facts | {"others": [str(other.batch) for other in other_steps]}
         variant = f"sweep, {step.reason}"
         causes.append(Cause("whole step", None, facts, (), step.confidence, variant))
     return causes
@@ -200,7 +200,7 @@ def _propose_extra_calls(
     """Return the cause of ``runs`` instead of ``expected`` launches, which other causes explain."""
     parts, evidence = case.breakdown, case.evidence
     if (
-        case.executed is None
+        case.executed_flops is None
         or not case.ratio
         or not runs
         or runs % expected
@@ -216,7 +216,7 @@ def _propose_extra_calls(
         if parts.rules or parts.family in ("winograd", "fft", "attention", None):
             return None
         counted = ExpectedNumber(
-            case.executed / evidence.estimated, launched, log(EXTRA_CALLS_RATIO_MAX)
+            case.executed_flops / evidence.estimated_flops, launched, log(EXTRA_CALLS_RATIO_MAX)
         )
         if not can_grids_fit_shape(evidence):
             return None
@@ -249,7 +249,7 @@ def _propose_extra_calls(
     )
 
 
-def find_common_factors(candidates: Candidates) -> Mapping[int, Sequence[CommonFactor]]:
+def find_whole_step_factors(candidates: Candidates) -> Mapping[int, Sequence[CommonFactor]]:
     """Return what all rows of a batch size have in common, by batch size.
 
     Evidence  launches: every kernel of every product was launched N times or a multiple, at least
@@ -262,11 +262,13 @@ def find_common_factors(candidates: Candidates) -> Mapping[int, Sequence[CommonF
     Silent    if a tenth of the rows disagree, or if N launches do 1/N of the work each.
     Fix       check the batch size, steps, gradient accumulation, and ranks.
     """
-    by_batch = group_by(candidates, lambda candidate: candidate[0].evidence.row.size)
+    by_batch = group_by(candidates, lambda candidate: candidate[0].evidence.row.batch_size_or_one)
     steps: dict[int, list[CommonFactor]] = {}
     for batch, rows in by_batch.items():
-        launched = _find_factors_by_launches(batch, [case.evidence for case, _ in rows])
-        counted = _find_factor_by_counts(
+        launched = _find_whole_step_factors_from_launches(
+            batch, [case.evidence for case, _ in rows]
+        )
+        counted = _find_whole_step_factor_from_counts(
             batch, [row for row in rows if _has_exact_count(row[0])], launched
         )
         both = [*launched, *([counted] if counted else [])]
@@ -276,14 +278,16 @@ def find_common_factors(candidates: Candidates) -> Mapping[int, Sequence[CommonF
     return steps
 
 
-def _find_factors_by_launches(batch: int, rows: Iterable[RowEvidence]) -> list[CommonFactor]:
+def _find_whole_step_factors_from_launches(
+    batch: int, rows: Iterable[RowEvidence]
+) -> list[CommonFactor]:
     """Return the steps that launches show: every product of every layer was launched N times or a
     multiple of it, because a single layer may have been called again."""
     ran = [row for row in rows if row.product_kernels]
     gradients = [row for row in ran if row.row.direction != "forward"]
     forward = [row for row in ran if row.row.direction == "forward"]
     steps = []
-    number = _find_common_launch_multiple(forward, ran)
+    number = _compute_launch_count_gcd(forward, ran)
     if number > 1:
         no_trials = all(row.environment.get("cudnn_benchmark") == "off" for row in ran)
         may_be_trials = not no_trials and not gradients
@@ -292,7 +296,7 @@ def _find_factors_by_launches(batch: int, rows: Iterable[RowEvidence]) -> list[C
         steps.append(
             CommonFactor(batch, number, number, "launches", by_launches=True, details=details)
         )
-    repeats = _find_common_launch_multiple(gradients, gradients)
+    repeats = _compute_launch_count_gcd(gradients, gradients)
     exact = sum(count_calls_by_launches(row, row.product_kernels) == number for row in forward)
     if exact > 1 and repeats > number and repeats % number == 0:
         factor = repeats // number
@@ -301,11 +305,11 @@ def _find_factors_by_launches(batch: int, rows: Iterable[RowEvidence]) -> list[C
     return steps
 
 
-def _find_common_launch_multiple(rows: Sequence[RowEvidence], over: Sequence[RowEvidence]) -> int:
+def _compute_launch_count_gcd(rows: Sequence[RowEvidence], over: Sequence[RowEvidence]) -> int:
     """Return how often all rows ran their products, if at least two layers ran them exactly this
     often; otherwise 1."""
-    multiples = {row.place: count_calls_by_launches(row, row.product_kernels) for row in over}
-    number = gcd(*(multiple for row in rows if (multiple := multiples[row.place])))
+    multiples = {row.row_key: count_calls_by_launches(row, row.product_kernels) for row in over}
+    number = gcd(*(multiple for row in rows if (multiple := multiples[row.row_key])))
     exact = {layer for (_, layer, _), multiple in multiples.items() if multiple == number}
     # N steps launch each kernel N times; kernels tried once each do not
     differ = number and any(
@@ -319,13 +323,14 @@ def _has_exact_count(case: RowCase) -> bool:
     used is not known, so its count may be off by 2."""
     evidence = case.evidence
     halves = any(
-        kernel.counts.get("hfma") and kernel.products for kernel in evidence.product_kernels
+        kernel.counts.get("hfma") and kernel.multiply_add_flops
+        for kernel in evidence.product_kernels
     )
-    other_batch = evidence.seen_batch not in (None, evidence.row.size)
+    other_batch = evidence.seen_batch not in (None, evidence.row.batch_size_or_one)
     return bool(case.ratio) and not (evidence.row.executed.lower_bound or halves or other_batch)
 
 
-def _compute_remaining_factors(
+def _compute_ratio_left_after_causes(
     case: RowCase, causes: Iterable[Cause], launched: Iterable[CommonFactor]
 ) -> tuple[float, float, float, float]:
     """Return what the launches leave of the ratio: after all causes but rivals, after none, after
@@ -335,21 +340,23 @@ def _compute_remaining_factors(
     per_step = (case.ratio or 1) / steps
     unexplained = per_step / prod(factor for rule, factor in factors if rule not in RIVALS)
     products = (
-        sum_multiply_add_flops(case.evidence.product_kernels) / case.evidence.estimated / steps
+        sum_multiply_add_flops(case.evidence.product_kernels)
+        / case.evidence.estimated_flops
+        / steps
     )
     products /= prod(factor for rule, factor in factors if rule not in (*RIVALS, *BESIDE))
     recomputed = prod(factor for rule, factor in factors if rule == "recomputation")
     return unexplained, per_step, unexplained / recomputed, products
 
 
-def _find_factor_by_counts(
+def _find_whole_step_factor_from_counts(
     batch: int, rows: Candidates, launched: Sequence[CommonFactor]
 ) -> CommonFactor | None:
     """Return the step that counts show: most rows agree on N, 1/N, or a whole number of samples."""
     if not rows:
         return None
     remaining = [
-        (case, _compute_remaining_factors(case, causes, launched)) for case, causes in rows
+        (case, _compute_ratio_left_after_causes(case, causes, launched)) for case, causes in rows
     ]
     factor = median(unexplained for _, (unexplained, _, _, _) in remaining)
     evidences = [case.evidence for case, _ in rows]
@@ -375,8 +382,8 @@ def _find_factor_by_counts(
         for case, factors in remaining
         if min(abs(log(factor / number)) for factor in factors if factor > 0) < error
     ]
-    estimated = sum(row.estimated for row in evidences)
-    share = sum(evidence.estimated for evidence in agreeing) / estimated
+    estimated = sum(row.estimated_flops for row in evidences)
+    share = sum(evidence.estimated_flops for evidence in agreeing) / estimated
     if share < AGREEING_SHARE_MIN or len(agreeing) < AGREEING_SHARE_MIN * len(rows):
         return None
     return _explain_common_factor(batch, number, share, agreeing, launched, steps)
@@ -431,7 +438,8 @@ def _explain_common_factor(
     samples = round(batch * factor)
     # rows with grids that only their own batch has, less those that only the other batch has
     votes = sum(
-        has_grid_of_shape(row) - (has_grid_of_shape(row.read_as_batch(samples)) if samples else 0)
+        has_grid_of_shape(row)
+        - (has_grid_of_shape(row.replace_profiled_batch(samples)) if samples else 0)
         for row in rows
     )
     if _is_one_rank(rows, factor, runs):

@@ -68,11 +68,11 @@ class KernelGroup:
     """Thread blocks of a cluster in x and y; None where it was launched without, or not known."""
 
     @property
-    def key(self) -> tuple[str, Grid | None]:
+    def name_and_grid(self) -> tuple[str, Grid | None]:
         """Name and grid, which no other group of the row has."""
         return self.name, self.grid
 
-    def part(self, launches: float) -> KernelGroup:
+    def scale_to_launches(self, launches: float) -> KernelGroup:
         """Return the group with some of its launches, which all count alike."""
         share = launches / self.launches
         if share == 1:
@@ -85,12 +85,12 @@ class KernelGroup:
         return replace(self, launches=launches, counts=counts, flops=flops, tensor=tensor)
 
     @cached_property
-    def main(self) -> bool:
+    def computes_estimated_products(self) -> bool:
         """True when it computes multiply-adds of the paper count."""
         return self.algorithm.role == "main" and self.algorithm.family in PRODUCTS
 
     @cached_property
-    def products(self) -> float:
+    def multiply_add_flops(self) -> float:
         """FLOPs in multiply-adds, CUDA and tensor cores together; 0 where nothing was counted."""
         halves = 0 if self.flops.moves_constants else self.counts.get("hfma", 0)
         fused = (
@@ -101,12 +101,12 @@ class KernelGroup:
         return 2 * fused + self.half_weight * halves + (self.tensor.value or 0)
 
     @cached_property
-    def multiplies(self) -> float:
+    def multiply_adds_per_launch(self) -> float:
         """Multiply-adds of one launch; 0 where nothing was counted."""
-        return self.products / (2 * self.launches) if self.launches else 0.0
+        return self.multiply_add_flops / (2 * self.launches) if self.launches else 0.0
 
     @property
-    def executed(self) -> float:
+    def executed_flops(self) -> float:
         """All FLOPs; 0 where nothing was counted."""
         return self.flops.value or 0
 
@@ -160,42 +160,42 @@ class RowEvidence(LayerShapes):
     launched: LaunchPlaces = LaunchPlaces()
 
     @property
-    def place(self) -> Place:
+    def row_key(self) -> Place:
         return self.row.key
 
     @cached_property
-    def estimated(self) -> float:
+    def estimated_flops(self) -> float:
         """Estimated FLOPs of the batch that was profiled; 0 when there are none, or a formula
         is missing."""
         value = self.row.whole_estimate or 0
-        return value * self.seen_batch / self.row.size if self.seen_batch else value
+        return value * self.seen_batch / self.row.batch_size_or_one if self.seen_batch else value
 
     @cached_property
-    def paper_products(self) -> int:
+    def estimated_product_count(self) -> int:
         """Products of one call that the estimate has: both gradients of a layer are two. The scores
         that a fused attention computes again are no product of their own."""
         return sum(1 for call in self.row.calls if call.flops and not is_fused_only(call))
 
-    def total(self, count: str) -> float | None:
+    def sum_raw_count(self, count: str) -> float | None:
         """Return the sum of one raw count over the row's kernels; None when no kernel has it."""
         counts = [kernel.counts[count] for kernel in self.kernels if count in kernel.counts]
         return sum(counts) if counts else None
 
     @cached_property
     def product_kernels(self) -> Kernels:
-        return tuple(kernel for kernel in self.kernels if kernel.main)
+        return tuple(kernel for kernel in self.kernels if kernel.computes_estimated_products)
 
-    def read_as_batch(self, batch: int) -> RowEvidence:
+    def replace_profiled_batch(self, batch: int) -> RowEvidence:
         """The same evidence, read as a profile of batch size ``batch``."""
         forward: Shape | None = self.forward
         if isinstance(forward, ConvShape):
             forward = replace(forward, batch=batch)
         elif forward is not None:
-            forward = replace(forward, m=forward.m * batch // self.row.size)
+            forward = replace(forward, m=forward.m * batch // self.row.batch_size_or_one)
         return replace(self, seen_batch=batch, forward=forward)
 
     @cached_property
-    def shapes(self) -> tuple[Shape, ...]:
+    def possible_shapes(self) -> tuple[Shape, ...]:
         """Shapes that its products may have; a convolution's gradients have no verified grid."""
         forward = self.forward
         if forward is not None and self.row.direction == "forward":
@@ -228,9 +228,9 @@ class RowEvidence(LayerShapes):
         )
 
     @cached_property
-    def works(self) -> tuple[LaunchWork, ...]:
+    def launch_works(self) -> tuple[LaunchWork, ...]:
         """What each estimated product computes, for the rules of counts/."""
-        works = [LaunchWork(shape) for shape in self.shapes]
+        works = [LaunchWork(shape) for shape in self.possible_shapes]
         for forward in (
             self._get_gradient_convolution("grad_input", self.forward) if self.image else ()
         ):
@@ -265,12 +265,12 @@ class EvidenceTable(dict[Place, RowEvidence]):
     @cached_property
     def rows_along_sweep(self) -> Mapping[tuple[str, str], Sequence[RowEvidence]]:
         """(layer, direction) -> its rows with kernels, by batch size."""
-        rows = sorted(self.values(), key=lambda evidence: evidence.row.size)
+        rows = sorted(self.values(), key=lambda evidence: evidence.row.batch_size_or_one)
         with_kernels = (evidence for evidence in rows if evidence.kernels)
-        return group_by(with_kernels, lambda evidence: evidence.place[1:])
+        return group_by(with_kernels, lambda evidence: evidence.row_key[1:])
 
     @cached_property
-    def _launches(self) -> Mapping[int | str, Mapping[str, int]]:
+    def _product_launches_by_layer(self) -> Mapping[int | str, Mapping[str, int]]:
         """Batch size -> layer -> how often it launched each of its products at least."""
         launches: dict[int | str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         for (batch, layer, _), evidence in self.items():
@@ -280,10 +280,10 @@ class EvidenceTable(dict[Place, RowEvidence]):
                 launches[batch][layer] = gcd(launches[batch][layer], number)
         return launches
 
-    def launched(self, batch: int | str, layer: str) -> int:
+    def count_product_launches_of_other_layers(self, batch: int | str, layer: str) -> int:
         """Return how often each product of the layers other than ``layer`` was launched at least;
         1 without any."""
-        launches = self._launches.get(batch, {})
+        launches = self._product_launches_by_layer.get(batch, {})
         return gcd(*(times for other, times in launches.items() if other != layer)) or 1
 
     def find_shared_batch(self, row_key: Place) -> int | None:
@@ -313,10 +313,10 @@ class EvidenceTable(dict[Place, RowEvidence]):
         return None
 
     @cached_property
-    def positions(self) -> Mapping[Place, int]:
+    def row_indexes(self) -> Mapping[Place, int]:
         """Index of each row in its list of ``rows_in_network_order``."""
         return {
-            evidence.place: index
+            evidence.row_key: index
             for rows in self.rows_in_network_order.values()
             for index, evidence in enumerate(rows)
         }
@@ -343,12 +343,12 @@ def count_launches(kernels: Iterable[KernelGroup]) -> float:
 
 def sum_multiply_add_flops(kernels: Iterable[KernelGroup]) -> float:
     """Return the FLOPs in multiply-adds of all these kernels."""
-    return sum(kernel.products for kernel in kernels)
+    return sum(kernel.multiply_add_flops for kernel in kernels)
 
 
 def sum_executed_flops(kernels: Iterable[KernelGroup]) -> float:
     """Return the FLOPs of all these kernels."""
-    return sum(kernel.executed for kernel in kernels)
+    return sum(kernel.executed_flops for kernel in kernels)
 
 
 def collect_row_evidence(
@@ -365,7 +365,7 @@ def collect_row_evidence(
         launched = find_launch_places(counting) if counting else {}
         loose[size] = tuple(kernels.get(None, ()))
         narrowed = list_counted_layers(counting.run) if counting and any(kernels) else None
-        batches[size] = counting, kernels, read_layer_shapes(batch.ops), narrowed, launched
+        batches[size] = counting, kernels, read_layer_shapes(batch.recorded_ops), narrowed, launched
     for row in ledger.rows:
         if not row.layer or not (row.whole_estimate or row.direction == "recompute"):
             continue
@@ -385,7 +385,7 @@ def collect_row_evidence(
             launched=launched.get((row.layer, row.direction), LaunchPlaces()),
             **vars(facts.get(row.layer, LayerShapes())),
         )
-        table[evidence.place] = evidence
+        table[evidence.row_key] = evidence
     return table, loose
 
 
@@ -400,18 +400,18 @@ def _explain_left_out_kernels(run: Run) -> str | None:
 
 def find_launch_places(run: PreparedRun) -> dict[Key | None, LaunchPlaces]:
     """Return where and when the kernels of each (layer, direction) ran."""
-    steps = sorted({kernel.step for kernel, _ in run.launches if kernel.step is not None})
+    steps = sorted({kernel.step for kernel, _ in run.measured_launches if kernel.step is not None})
     flops: dict[Key | None, dict[int | None, float]] = defaultdict(lambda: dict.fromkeys(steps, 0))
     places: dict[Key | None, set[tuple[int | None, int | None]]] = defaultdict(set)
-    for kernel, key in run.launches:
+    for kernel, key in run.measured_launches:
         places[key].add((kernel.device_index, kernel.process))
-        if kernel.step is not None and kernel.launch in run.flops:
-            flops[key][kernel.step] += run.flops[kernel.launch].total.value or 0
+        if kernel.step is not None and kernel.launch in run.flops_by_launch:
+            flops[key][kernel.step] += run.flops_by_launch[kernel.launch].total.value or 0
     return {
         key: LaunchPlaces(
             len({device for device, _ in pairs}),
             len({process for _, process in pairs}),
-            tuple(flops[key].values()) if run.numbered and key in flops else (),
+            tuple(flops[key].values()) if run.has_numbered_steps and key in flops else (),
         )
         for key, pairs in places.items()
     }
@@ -427,7 +427,7 @@ def group_kernels_by_row(run: PreparedRun) -> dict[Key | None, list[KernelGroup]
 
 def _build_kernel_groups(run: PreparedRun) -> dict[Key | None, list[KernelGroup]]:
     sms = find_sm_count(run.run)
-    owners = {kernel.process for kernel, key in run.launches if key}
+    owners = {kernel.process for kernel, key in run.measured_launches if key}
     # derived counts are one object for all launches that have them in common
     short_counts: dict[int, dict[str, float]] = {}
     for values in run.values.values():
@@ -439,7 +439,7 @@ def _build_kernel_groups(run: PreparedRun) -> dict[Key | None, list[KernelGroup]
     groups: dict[Key | None, dict[tuple[str, Grid | None], list[Kernel]]] = defaultdict(
         lambda: defaultdict(list)
     )
-    for kernel, key in run.launches:
+    for kernel, key in run.measured_launches:
         if key is None and owners and kernel.process not in owners:
             continue
         grid = (
@@ -464,18 +464,18 @@ def _build_kernel_group(
     run: PreparedRun,
     counts_by_launch: Mapping[int, Mapping[str, float]],
 ) -> KernelGroup:
-    steps, launches = run.steps or 1, [kernel.launch for kernel in kernels]
+    steps, launches = run.step_count or 1, [kernel.launch for kernel in kernels]
     clusters = ((item.cluster_x, item.cluster_y or 1) for item in kernels if item.cluster_x)
     cluster = next(clusters, None)
     counted = [launch for launch in launches if launch in run.values]
-    flops = [run.flops[launch] for launch in launches if launch in run.flops]
+    flops = [run.flops_by_launch[launch] for launch in launches if launch in run.flops_by_launch]
     if not counted and not flops:
         return _build_uncounted_group(name, grid, cluster, len(launches) / steps)
     counts: dict[str, float] = {}
     for launch in counted:
         for count, value in counts_by_launch[launch].items():
             counts[count] = counts.get(count, 0.0) + value / steps
-    derived = run.derived if isinstance(run, DerivedRun) else {}
+    derived = run.instructions_by_launch if isinstance(run, DerivedRun) else {}
     version = run.run.profiler_version or run.run.report.tool_version
     return KernelGroup(
         name,

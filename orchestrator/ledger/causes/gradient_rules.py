@@ -32,7 +32,7 @@ def _get_gradient_flops(case: RowCase) -> Mapping[str, float]:
     for call in case.evidence.row.calls:
         if call.direction in GRADIENTS and call.flops:
             estimates[call.direction] += call.flops
-    scale = case.evidence.estimated / sum(estimates.values()) if estimates else 1.0
+    scale = case.evidence.estimated_flops / sum(estimates.values()) if estimates else 1.0
     return {direction: flops * scale for direction, flops in estimates.items()}
 
 
@@ -40,7 +40,7 @@ def _find_gradient_kernels(case: RowCase) -> Kernels:
     """Return the products of a backward row if each computes one gradient; () if they may be parts
     of something else."""
     evidence = case.evidence
-    if case.executed is None or evidence.row.direction not in BACKWARD or evidence.calls != 1:
+    if case.executed_flops is None or evidence.row.direction not in BACKWARD or evidence.calls != 1:
         return ()
     families = {kernel.algorithm.family for kernel in case.breakdown.products}
     if case.breakdown.repeated or not families <= ONE_PRODUCT_FAMILIES:
@@ -50,7 +50,10 @@ def _find_gradient_kernels(case: RowCase) -> Kernels:
 
 def _computes_one_gradient(kernel: KernelGroup, flops: float) -> bool:
     """Return whether each launch of the kernel executes about the FLOPs of one gradient."""
-    return kernel.products > 0 and abs(log(kernel.products / kernel.launches / flops)) < CLOSE
+    return (
+        kernel.multiply_add_flops > 0
+        and abs(log(kernel.multiply_add_flops / kernel.launches / flops)) < CLOSE
+    )
 
 
 def detect_missing_gradient(case: RowCase) -> Cause | None:
@@ -77,15 +80,15 @@ def detect_missing_gradient(case: RowCase) -> Cause | None:
         estimates[present] / sum(estimates.values()),
         products,
         Implications(
-            flops=ExpectedNumber(kernel.products, estimates[present], CLOSE),
+            flops=ExpectedNumber(kernel.multiply_add_flops, estimates[present], CLOSE),
             launches=ExpectedNumber(kernel.launches, 1),
             is_complete=True,
             is_stated=bool(named_pass),
-            gradients_only=kernel.products / estimates[present],
+            gradients_only=kernel.multiply_add_flops / estimates[present],
         ),
         gradient=missing if named_pass else None,
         outside=sum(
-            other.main and _computes_one_gradient(other, estimates[missing])
+            other.computes_estimated_products and _computes_one_gradient(other, estimates[missing])
             for other in case.unattributed_kernels
         ),
     )
@@ -109,23 +112,28 @@ def detect_needless_gradient(case: RowCase) -> Cause | None:
     ):
         return None
     estimated = estimates["grad_weight"]
-    batch, layer, direction = case.evidence.place
+    batch, layer, direction = case.evidence.row_key
     if any(
         row_key[0] == batch
         and row_key[1] != layer
         and row_key[2] == direction
         and other.row.executed.value
-        and other.row.executed.value < other.estimated / exp(CLOSE)
-        and abs(log((other.row.executed.value + named_kernels[0].products) / other.estimated))
+        and other.row.executed.value < other.estimated_flops / exp(CLOSE)
+        and abs(
+            log(
+                (other.row.executed.value + named_kernels[0].multiply_add_flops)
+                / other.estimated_flops
+            )
+        )
         < CLOSE
         for row_key, other in case.table.items()
-        if other.estimated
+        if other.estimated_flops
     ):
         return None  # the kernel is that of another layer, which lacks it
     implies = Implications(
-        flops=ExpectedNumber(named_kernels[0].products, estimated, CLOSE),
+        flops=ExpectedNumber(named_kernels[0].multiply_add_flops, estimated, CLOSE),
         launches=ExpectedNumber(count_launches(named_kernels), 1),
-        gradients_only=named_kernels[0].products / estimated,
+        gradients_only=named_kernels[0].multiply_add_flops / estimated,
     )
     return case.propose_cause("needless gradient", 2.0, named_kernels, implies, flops=estimated)
 
@@ -200,7 +208,7 @@ def detect_inserted_zeros(case: RowCase) -> Cause | None:
         (both - estimated + full) / both,
         own_products,
         Implications(
-            flops=ExpectedNumber(own_products[0].products, full, EXACT),
+            flops=ExpectedNumber(own_products[0].multiply_add_flops, full, EXACT),
             launches=ExpectedNumber(own_products[0].launches, 1),
             gradients_only=full / estimated,
             product=product,
@@ -215,7 +223,7 @@ def detect_inserted_zeros(case: RowCase) -> Cause | None:
             (both - estimated + padded) / both,
             own_products,
             Implications(
-                flops=ExpectedNumber(own_products[0].products, padded, EXACT),
+                flops=ExpectedNumber(own_products[0].multiply_add_flops, padded, EXACT),
                 is_stated=False,
                 gradients_only=padded / estimated,
             ),
@@ -251,7 +259,7 @@ def detect_recomputation_by_other_kernel(case: RowCase) -> Cause | None:
     named_passes = {kernel.algorithm.direction for kernel in products} & set(estimates)
     if (
         forward is None
-        or not forward.estimated
+        or not forward.estimated_flops
         or len(other_products) != 1
         or "grad_input" not in estimates
     ):
@@ -261,20 +269,22 @@ def detect_recomputation_by_other_kernel(case: RowCase) -> Cause | None:
         return None
     if kernel.algorithm.direction != "forward":
         return None
-    if kernel.products / forward.estimated <= LEAST_MULTIPLIES:
+    if kernel.multiply_add_flops / forward.estimated_flops <= LEAST_MULTIPLIES:
         return None
     is_direct = kernel.algorithm.family != "winograd"
     return case.propose_cause(
         "recomputation",
-        1 + kernel.executed / case.evidence.estimated,
+        1 + kernel.executed_flops / case.evidence.estimated_flops,
         other_products,
         Implications(
             trials=False,
-            flops=ExpectedNumber(kernel.products, forward.estimated, CLOSE) if is_direct else None,
+            flops=ExpectedNumber(kernel.multiply_add_flops, forward.estimated_flops, CLOSE)
+            if is_direct
+            else None,
         ),
         "by another kernel",
-        flops=kernel.executed,
-        extra=kernel.executed / case.evidence.estimated,
+        flops=kernel.executed_flops,
+        extra=kernel.executed_flops / case.evidence.estimated_flops,
         kernel=shorten_kernel_name(kernel.name),
         # whether cuDNN tried algorithms
         recorded=case.evidence.environment.get("cudnn_benchmark") == "off",
@@ -293,22 +303,22 @@ def detect_recomputation(case: RowCase) -> Cause | None:
               and the gradients, or if all others compute the gradient of the weight, by name.
     Fix       none; it saves memory.
     """
-    if case.executed is None:
+    if case.executed_flops is None:
         return None
     evidence, parts, row = case.evidence, case.breakdown, case.evidence.row
-    if row.direction == "recompute" and case.executed:
+    if row.direction == "recompute" and case.executed_flops:
         return case.propose_cause(
             "recomputation",
             None,
             evidence.product_kernels,
             variant="as a direction",
-            flops=case.executed,
+            flops=case.executed_flops,
             layer=row.layer,
-            at=row.at,
+            at=row.batch_phrase,
         )
     if not parts.repeated:
         return None
-    factor = parts.compute_growth_factor("repeated")
+    factor = parts.compute_factor_of_part("repeated")
     if parts.called and parts.seen:
         # further launches of all products, of which grids may show only some
         factor = 1 + parts.repeated / parts.seen
@@ -325,11 +335,11 @@ def detect_recomputation(case: RowCase) -> Cause | None:
             unclear=unclear,
         )
     gradients = {call.direction for call in row.calls if call.flops}
-    repeated_keys = {kernel.key for kernel in parts.repeating}
+    repeated_keys = {kernel.name_and_grid for kernel in parts.repeating}
     other_passes = {
         kernel.algorithm.direction
         for kernel in evidence.product_kernels
-        if kernel.key not in repeated_keys
+        if kernel.name_and_grid not in repeated_keys
     }
     if "grad_input" in gradients and other_passes == {"grad_weight"}:
         return None  # forward's kernel computes the gradient of the input

@@ -110,7 +110,7 @@ class StudyCauses:
     window: window_rules.ConstantWindow | None = None
     """The profiler's window that recorded the same work at every batch size, if there was one."""
 
-    def at(self, batch: Point, layer: str, direction: str) -> RowCauses:
+    def get_row_causes(self, batch: Point, layer: str, direction: str) -> RowCauses:
         """Return the causes of one ledger row; empty if there are none."""
         return self.rows.get((batch or 1, layer, direction), _NO_CAUSES)
 
@@ -130,7 +130,7 @@ def find_study_causes(
     sized = EvidenceTable({row_key: row for row_key, row in table.items() if row.row.has_size})
     loose = {size: kernels for size, kernels in all_loose.items() if isinstance(size, int)}
     window = window_rules.find_constant_window(sized, loose)
-    sized = EvidenceTable(_apply_window_batch(window, sized))
+    sized = EvidenceTable(_set_batch_of_constant_window(window, sized))
     table = EvidenceTable({**table, **sized})
     candidates = []
     for evidence in table.values():
@@ -144,18 +144,18 @@ def find_study_causes(
             proposed = [cause for cause in proposed if cause.rule not in rivals]
         candidates.append((case, proposed))
     rows_of_steps = (pair for pair in candidates if pair[0].evidence.row.has_size)
-    steps = call_rules.find_common_factors(
+    steps = call_rules.find_whole_step_factors(
         [pair for pair in rows_of_steps if pair[0].evidence.row.kind != FORMULA]
     )
     rows: dict[Place, RowCauses] = {}
     for case, proposed in candidates:
         row = case.evidence.row
         is_judged = case.ratio and row.has_size and row.kind != FORMULA
-        common = steps.get(row.size, ()) if is_judged else ()
+        common = steps.get(row.batch_size_or_one, ()) if is_judged else ()
         causes = confirm_causes(case, _apply_whole_step_factors(case, proposed, common))
         unexplained = compute_unexplained_share(get_gap_ratio(case.evidence), causes)
         if causes or unexplained is not None:
-            rows[case.evidence.place] = RowCauses(causes, unexplained)
+            rows[case.evidence.row_key] = RowCauses(causes, unexplained)
     for row in ledger.rows:
         if slip := slips.get(id(row)):
             explained = replace(slip, explained=compute_explained_share(row.ratio, slip.factor))
@@ -176,7 +176,7 @@ def find_study_causes(
     return StudyCauses(rows, sweep, window)
 
 
-def _apply_window_batch(
+def _set_batch_of_constant_window(
     window: window_rules.ConstantWindow | None, table: EvidenceTable
 ) -> EvidenceTable:
     """Return the evidence, read as a profile of the batch size that explains the window."""
@@ -184,7 +184,7 @@ def _apply_window_batch(
         return table
     return EvidenceTable(
         {
-            row_key: evidence.read_as_batch(window.batch)
+            row_key: evidence.replace_profiled_batch(window.batch)
             if row_key in window.places or not evidence.kernels
             else evidence
             for row_key, evidence in table.items()
@@ -214,7 +214,7 @@ def _apply_whole_step_factors(
                 step.factor,
                 implies=Implications(is_stated=step.confidence != "plausible", changes=True),
                 variant=step.reason,
-                **step.facts,
+                **step.sentence_facts,
             )
             for step in steps
         ),

@@ -79,7 +79,7 @@ class PredictedProducts(NamedTuple):
     """FLOPs of sums onto what is in the output."""
 
 
-def log_distance(first: float, second: float) -> float:
+def compute_log_ratio_distance(first: float, second: float) -> float:
     """Return how far two counts are apart, as a logarithm: half is as far as double."""
     return abs(log(first / second))
 
@@ -88,7 +88,7 @@ def convert_to_gemm(shape: Shape) -> GemmShape:
     """Return the shape as one product, the groups of a convolution next to each other."""
     if isinstance(shape, GemmShape):
         return shape
-    return GemmShape(shape.output_positions, shape.out_channels, shape.depth)
+    return GemmShape(shape.output_positions, shape.out_channels, shape.macs_per_output)
 
 
 def list_fitting_tilings(kernel: KernelGroup, shape: Shape) -> list[Tiling]:
@@ -98,8 +98,16 @@ def list_fitting_tilings(kernel: KernelGroup, shape: Shape) -> list[Tiling]:
     algorithm = kernel.algorithm
     if (loads := _LOADS.search(kernel.name)) and isinstance(shape, ConvShape):
         filled = replace(shape, in_channels=round_up(shape.in_channels, int(loads[1])))
-        cuts = list_fitting_tilings(kernel, filled) if filled != shape and kernel.products else []
-        if cuts and log_distance(kernel.multiplies, cuts[0].multiplies) < EXACT:
+        cuts = (
+            list_fitting_tilings(kernel, filled)
+            if filled != shape and kernel.multiply_add_flops
+            else []
+        )
+        if (
+            cuts
+            and compute_log_ratio_distance(kernel.multiply_adds_per_launch, cuts[0].padded_macs)
+            < EXACT
+        ):
             return cuts
     if (
         isinstance(shape, GemmShape)
@@ -116,12 +124,20 @@ def list_fitting_tilings(kernel: KernelGroup, shape: Shape) -> list[Tiling]:
 
 def _fit_depth_step(tiling: Tiling, kernel: KernelGroup) -> Tiling:
     """Return the tiling with the step along the sum that fits the count, unless it is named."""
-    if tiling.step or not kernel.products or kernel.algorithm.family not in ("conv", "gemm"):
+    if (
+        tiling.step
+        or not kernel.multiply_add_flops
+        or kernel.algorithm.family not in ("conv", "gemm")
+    ):
         return tiling
     for step in DEPTH_STEPS:  # each slice takes complete steps of its own
         stepped = replace(tiling, step=parse_slice_count(kernel.name) * step)
-        is_padded = stepped.depth != tiling.depth
-        if is_padded and log_distance(kernel.multiplies, stepped.multiplies) < EXACT:
+        is_padded = stepped.padded_k != tiling.padded_k
+        if (
+            is_padded
+            and compute_log_ratio_distance(kernel.multiply_adds_per_launch, stepped.padded_macs)
+            < EXACT
+        ):
             return stepped
     return tiling
 
@@ -137,19 +153,19 @@ def tile_grouped_convolution(kernel: KernelGroup, shape: Shape) -> Tiling | None
         return None
     if kernel.algorithm.family != "conv":
         return None
-    tiling = _fit_depth_step(Tiling(shape.product, tile[:2], step=tile[2]), kernel)
+    tiling = _fit_depth_step(Tiling(shape.implicit_gemm, tile[:2], step=tile[2]), kernel)
     if kernel.grid:
-        fits = kernel.grid[2] == shape.groups and prod(kernel.grid[:2]) == prod(tiling.blocks)
+        fits = kernel.grid[2] == shape.groups and prod(kernel.grid[:2]) == prod(tiling.tile_counts)
     else:
-        counted = kernel.multiplies
-        fits = counted > 0 and log_distance(counted, tiling.multiplies) <= EXACT
+        counted = kernel.multiply_adds_per_launch
+        fits = counted > 0 and compute_log_ratio_distance(counted, tiling.padded_macs) <= EXACT
     return tiling if fits else None
 
 
 def _tile_triton_product(kernel: KernelGroup, shape: Shape) -> list[Tiling]:
     """Return the tiling of a Triton kernel, whose tile is in no name, if only one filling fits grid
     and count."""
-    if not kernel.grid or not kernel.multiplies or getattr(shape, "groups", 1) != 1:
+    if not kernel.grid or not kernel.multiply_adds_per_launch or getattr(shape, "groups", 1) != 1:
         return []
     gemm = convert_to_gemm(shape)
     sides = (
@@ -158,10 +174,10 @@ def _tile_triton_product(kernel: KernelGroup, shape: Shape) -> list[Tiling]:
     )
     candidates = (Tiling(gemm, (m, n), step=step) for m, n, step in product(*sides))
     fitting = {
-        tiling.multiplies: tiling
+        tiling.padded_macs: tiling
         for tiling in candidates
-        if prod(tiling.blocks) * gemm.batch == prod(kernel.grid)
-        and log_distance(kernel.multiplies, tiling.multiplies) < EXACT
+        if prod(tiling.tile_counts) * gemm.batch == prod(kernel.grid)
+        and compute_log_ratio_distance(kernel.multiply_adds_per_launch, tiling.padded_macs) < EXACT
     }
     return list(fitting.values()) if len(fitting) == 1 else []
 
@@ -190,7 +206,9 @@ def _match_tiles_by_scaling(kernel: KernelGroup, shape: Shape) -> TileMatch | No
                 (STEP * slices, *DEPTH_STEPS, 1), sorted({0, cut.parts - 1, cut.parts})
             ):
                 stepped = replace(cut, step=step)
-                apart = log_distance(kernel.multiplies, cut.values * (stepped.depth + onto))
+                apart = compute_log_ratio_distance(
+                    kernel.multiply_adds_per_launch, cut.values * (stepped.padded_k + onto)
+                )
                 if apart < (WHOLE if onto else EXACT):
                     matches.append((apart, TileMatch(stepped, onto=cut.values * onto)))
     return min(matches, key=lambda item: item[0])[1] if matches else None
@@ -210,14 +228,23 @@ def _match_tiles(kernel: KernelGroup, shape: Shape, launches: int, near: float) 
     rows = shape.m if isinstance(shape, GemmShape) else shape.batch
     for parts in dict.fromkeys((1, max(launches, 1))):
         for tiling in (
-            () if rows % parts else list_fitting_tilings(kernel, _cut_shape(shape, parts))
+            ()
+            if rows % parts
+            else list_fitting_tilings(kernel, _cut_batch_into_parts(shape, parts))
         ):
             fewer = list_part_counts(parts)[:-1]
-            if any(_can_launch_be_part(kernel, shape, count, tiling.multiplies) for count in fewer):
+            if any(
+                _can_launch_be_part(kernel, shape, count, tiling.padded_macs) for count in fewer
+            ):
                 return None  # some of the launches may be further calls
             bound = near if kernel.grid else EXACT
             onto = tiling.values if tiling.is_xmma else 0  # a multiply-add scales each value
-            if log_distance(kernel.multiplies, tiling.multiplies + onto) <= bound:
+            if (
+                compute_log_ratio_distance(
+                    kernel.multiply_adds_per_launch, tiling.padded_macs + onto
+                )
+                <= bound
+            ):
                 return TileMatch(tiling, parts, onto=onto)
     return None
 
@@ -232,23 +259,25 @@ def predict_from_grids(
     may be further calls, or parts of one batch in tiles of their own; if its grid fits both,
     nothing is predicted.
     """
-    base, called, onto, calls = evidence.estimated, 0.0, 0.0, evidence.calls
+    base, called, onto, calls = evidence.estimated_flops, 0.0, 0.0, evidence.calls
     rules: list[str] = []
-    open_shapes = [*evidence.shapes, *evidence.unverified_shapes, *evidence.filter_shapes]
+    open_shapes = [*evidence.possible_shapes, *evidence.unverified_shapes, *evidence.filter_shapes]
     # derived counts are those of the rules, so that they agree with any of them
-    open_works = [] if evidence.derived else [*evidence.works]
+    open_works = [] if evidence.derived else [*evidence.launch_works]
     near = CLOSE if evidence.row.direction == "forward" else EXACT
-    if sum(kernel.products > 0 for kernel in products) > max(evidence.paper_products, 1):
+    if sum(kernel.multiply_add_flops > 0 for kernel in products) > max(
+        evidence.estimated_product_count, 1
+    ):
         return None  # trials, or work done again: which of them is the layer's is not known
     for kernel in products:
-        if kernel.launches % calls or not kernel.launches or not kernel.products:
+        if kernel.launches % calls or not kernel.launches or not kernel.multiply_add_flops:
             continue
         if (
             kernel.launches == calls
             and (ruled := _find_ruled_product(kernel, open_works)) is not None
         ):
             base += (ruled.executed - ruled.estimated) * calls
-            onto += kernel.products - ruled.executed * calls
+            onto += kernel.multiply_add_flops - ruled.executed * calls
             rules.append(ruled.rule + (f"; {calls} calls" if calls > 1 else ""))
             open_works.remove(ruled.work)
             open_shapes = [shape for shape in open_shapes if shape != ruled.work.shape]
@@ -257,7 +286,7 @@ def predict_from_grids(
             match = _match_tiles(kernel, shape, int(kernel.launches) // calls, near)
             if match is None:
                 continue
-            multiplies = match.tiling.multiplies
+            multiplies = match.tiling.padded_macs
             extra = kernel.launches / calls / (other_layers or 1)
             parts = list_part_counts(ceil(extra)) if other_layers and match.launches == 1 else ()
             if any(_can_launch_be_part(kernel, shape, count, multiplies) for count in parts):
@@ -276,8 +305,8 @@ def predict_from_rules(
 ) -> PredictedProducts | None:
     """Return the FLOPs of products between transforms, if rules of counts/ give exactly what each
     of them counted; else None."""
-    flops, rules, open_works = 0.0, [], [*evidence.works]
-    if evidence.derived or len(products) != evidence.paper_products:
+    flops, rules, open_works = 0.0, [], [*evidence.launch_works]
+    if evidence.derived or len(products) != evidence.estimated_product_count:
         return None
     for kernel in products:
         ruled = _find_ruled_product(kernel, open_works) or _find_ruled_product(
@@ -324,11 +353,11 @@ def _find_ruled_product(
 
 def _describe_tile_match(match: TileMatch, kernel: KernelGroup, shape: Shape, calls: int) -> str:
     """Return how the multiplies of a matched kernel come about."""
-    is_implicit = isinstance(shape, ConvShape) and match.tiling.shape.k == shape.depth
+    is_implicit = isinstance(shape, ConvShape) and match.tiling.shape.k == shape.macs_per_output
     names = ("output positions", "channels") if is_implicit else ("", "")
-    rule = match.tiling.rule(shape.macs, *names)
+    rule = match.tiling.describe_arithmetic(shape.macs, *names)
     if not kernel.derivations:
-        rule += f", measured {kernel.multiplies:,.0f}"
+        rule += f", measured {kernel.multiply_adds_per_launch:,.0f}"
     if kernel.algorithm.tile is None:
         rule += f"; {_BY_COUNT}"
     if match.launches > 1:
@@ -372,7 +401,7 @@ def has_grid_of_shape(evidence: RowEvidence) -> bool:
 def _compare_grids_with_shapes(evidence: RowEvidence) -> list[bool]:
     """Return, for each pair of a product's grid and a shape with a formula, whether they agree. A
     kernel that a rule of counts/ gives exactly agrees, whatever its grid."""
-    works = () if evidence.derived else evidence.works
+    works = () if evidence.derived else evidence.launch_works
     ruled = [
         kernel
         for kernel in evidence.product_kernels
@@ -381,7 +410,7 @@ def _compare_grids_with_shapes(evidence: RowEvidence) -> list[bool]:
     predictions = [
         predict_tiles(kernel.algorithm, kernel.grid, shape)
         for kernel in evidence.product_kernels
-        for shape in evidence.shapes
+        for shape in evidence.possible_shapes
         if kernel.grid and kernel not in ruled
     ]
     agree = [bool(prediction.tilings) for prediction in predictions if prediction is not None]
@@ -402,7 +431,7 @@ def is_tiling_predicted(evidence: RowEvidence) -> bool:
 def has_one_row_of_tiles(evidence: RowEvidence) -> bool:
     """Return whether its grids have no more blocks than its columns need: how many rows they hold
     is not known."""
-    kernels, shapes = evidence.product_kernels, evidence.shapes
+    kernels, shapes = evidence.product_kernels, evidence.possible_shapes
     return bool(kernels and shapes) and all(
         kernel.grid
         and kernel.algorithm.tile
@@ -426,11 +455,11 @@ def list_possible_tiles(evidence: RowEvidence) -> frozenset[tuple[int, int]]:
         product(TILES, TILES)
     )
     gemm = convert_to_gemm(evidence.forward)
-    depth = evidence.estimated / (gemm.m * gemm.n)
+    depth = evidence.estimated_flops / (gemm.m * gemm.n)
     counted = sum_multiply_add_flops(products)
     if not depth or not counted:
         return frozenset()
-    needed = evidence.calls * max(evidence.paper_products, 1)
+    needed = evidence.calls * max(evidence.estimated_product_count, 1)
     areas = {counted / depth / parts for parts in (1, max(count_launches(products) / needed, 1))}
     # padded to steps, too
     areas = {
@@ -440,7 +469,8 @@ def list_possible_tiles(evidence: RowEvidence) -> frozenset[tuple[int, int]]:
         (m, n)
         for m, n in tiles
         if any(
-            log_distance(area, round_up(gemm.m, m) * round_up(gemm.n, n)) < EXACT for area in areas
+            compute_log_ratio_distance(area, round_up(gemm.m, m) * round_up(gemm.n, n)) < EXACT
+            for area in areas
         )
     )
 
@@ -451,21 +481,24 @@ def can_parts_need_all_tiles(
     """Return whether one of ``parts`` parts of a product may need as many tiles as all of it: by
     grid, tile, or any usual tile."""
     for kernel in products:
-        for shape in (*evidence.shapes, *evidence.unverified_shapes):
+        for shape in (*evidence.possible_shapes, *evidence.unverified_shapes):
             fits, part_fits = (
                 any(
-                    not kernel.multiplies
-                    or log_distance(kernel.multiplies, tiling.multiplies) < CLOSE
+                    not kernel.multiply_adds_per_launch
+                    or compute_log_ratio_distance(
+                        kernel.multiply_adds_per_launch, tiling.padded_macs
+                    )
+                    < CLOSE
                     for tiling in (list_fitting_tilings(kernel, candidate) if kernel.grid else ())
                 )
-                for candidate in (shape, _cut_shape(shape, parts))
+                for candidate in (shape, _cut_batch_into_parts(shape, parts))
             )
-            if part_fits or (not fits and _is_part_as_large(kernel, shape, parts)):
+            if part_fits or (not fits and _is_grid_of_part(kernel, shape, parts)):
                 return True
     if evidence.row.direction == "forward":
         return False
     # a weight's gradient is a sum over the batch
-    shapes = (*evidence.shapes, *evidence.filter_shapes)
+    shapes = (*evidence.possible_shapes, *evidence.filter_shapes)
     sums = [shape for shape in shapes if isinstance(shape, GemmShape)]
     lengths = [(shape.k, step) for shape in sums for step in DEPTH_STEPS]
     if isinstance(evidence.forward, ConvShape):  # the filter's gradient, by its channels
@@ -477,9 +510,7 @@ def can_parts_need_all_tiles(
     return any(
         ceil(length / step) == ceil(length / parts / step) for length, step in lengths
     ) or any(
-        _is_part_as_large(kernel, shape, parts, of_sum=True)
-        for kernel in products
-        for shape in sums
+        _is_grid_of_part(kernel, shape, parts, of_sum=True) for kernel in products for shape in sums
     )
 
 
@@ -489,14 +520,14 @@ def list_part_counts(launches: int) -> Sequence[int]:
     return [parts for parts in range(2, launches + 1) if launches % parts == 0]
 
 
-def _cut_shape(shape: Shape, parts: int) -> Shape:
+def _cut_batch_into_parts(shape: Shape, parts: int) -> Shape:
     """Return the largest of ``parts`` parts of the rows."""
     if isinstance(shape, ConvShape):
         return replace(shape, batch=ceil(shape.batch / parts))
     return replace(shape, m=ceil(shape.m / parts))
 
 
-def _is_part_as_large(kernel: KernelGroup, shape: Shape, parts: int, of_sum: bool = False) -> bool:
+def _is_grid_of_part(kernel: KernelGroup, shape: Shape, parts: int, of_sum: bool = False) -> bool:
     """Return whether one of ``parts`` parts in complete tiles, its columns padded too, is about as
     much as the estimate of ``shape``."""
     tile, gemm = kernel.algorithm.tile, convert_to_gemm(shape)
@@ -512,18 +543,20 @@ def _is_part_as_large(kernel: KernelGroup, shape: Shape, parts: int, of_sum: boo
         for width in (gemm.n, gemm.n // groups)
     )
     return any(
-        log_distance(area, paper * depth) < CLOSE for area, paper in areas for depth in depths
+        compute_log_ratio_distance(area, paper * depth) < CLOSE
+        for area, paper in areas
+        for depth in depths
     )
 
 
 def _can_launch_be_part(kernel: KernelGroup, shape: Shape, parts: int, multiplies: float) -> bool:
     """Return whether one launch for a part of the batch would need as many tiles as the one that
     was predicted."""
-    smaller = [_cut_shape(shape, parts)]
+    smaller = [_cut_batch_into_parts(shape, parts)]
     if isinstance(shape, GemmShape):  # the sum of a weight's gradient runs over the batch
         smaller.append(replace(shape, k=ceil(shape.k / parts)))
     return any(
-        tiling.multiplies >= ENOUGH * multiplies
+        tiling.padded_macs >= ENOUGH * multiplies
         for part in smaller
         for tiling in list_fitting_tilings(kernel, part)
     )

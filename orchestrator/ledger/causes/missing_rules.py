@@ -56,8 +56,8 @@ def detect_fadd_alone(case: RowCase) -> Cause | None:
         "FADD alone",
         None,
         evidence.kernels,
-        fadd=evidence.total("fadd") or 0,
-        macs=evidence.estimated / 2,
+        fadd=evidence.sum_raw_count("fadd") or 0,
+        macs=evidence.estimated_flops / 2,
         metrics=METRICS["fp32"],
     )
 
@@ -153,8 +153,8 @@ def detect_zero_flops(case: RowCase) -> Cause | None:
         evidence.kernels,
         variant="integers" if integer else "no instruction" if products else "no product",
         ran=count_launches(evidence.kernels),
-        estimated=evidence.estimated,
-        outside=any(kernel.products for kernel in case.unattributed_kernels),
+        estimated=evidence.estimated_flops,
+        outside=any(kernel.multiply_add_flops for kernel in case.unattributed_kernels),
     )
 
 
@@ -172,7 +172,7 @@ def detect_missing_direction(case: RowCase) -> Cause | None:
               recording.
     """
     evidence = case.evidence
-    if evidence.kernels or not evidence.profiled or not evidence.estimated:
+    if evidence.kernels or not evidence.profiled or not evidence.estimated_flops:
         return None
     if detect_shared_kernel(case) is not None:
         return None
@@ -180,7 +180,7 @@ def detect_missing_direction(case: RowCase) -> Cause | None:
         "direction missing",
         None,
         left_out=evidence.left_out,
-        fix=_explain_missing_kernels(evidence, case.unattributed_kernels, evidence.estimated),
+        fix=_explain_missing_kernels(evidence, case.unattributed_kernels, evidence.estimated_flops),
         estimated=evidence.row.whole_estimate or 0,
     )
 
@@ -194,7 +194,7 @@ def _explain_missing_kernels(
     if evidence.row.direction != "forward" and evidence.mode in ("infer", "eval"):
         return "inference"
     # products outside of layers with enough FLOPs, or not counted, may be the missing ones
-    products = [kernel for kernel in outside if kernel.main]
+    products = [kernel for kernel in outside if kernel.computes_estimated_products]
     unknown = any(kernel.flops.value is None or kernel.flops.lower_bound for kernel in products)
     if not unknown and not sum_executed_flops(products) >= MISSING_SHARE_MIN * owed > 0:
         return "did not run"
@@ -212,7 +212,9 @@ def list_missing_direction_causes(table: EvidenceTable, loose: Loose) -> list[Ca
     missing = [
         evidence
         for evidence in table.values()
-        if detect_missing_direction(RowCase(evidence, table, loose.get(evidence.row.size, ())))
+        if detect_missing_direction(
+            RowCase(evidence, table, loose.get(evidence.row.batch_size_or_one, ()))
+        )
     ]
     by_direction = group_by(
         missing,
@@ -230,9 +232,9 @@ def _build_sweep_cause(
     direction: str, missing: Sequence[RowEvidence], table: EvidenceTable, loose: Loose
 ) -> Cause:
     """Return the cause of the rows of a direction that lack their kernels, at the largest batch."""
-    batch = max(evidence.row.size for evidence in missing)
-    missing = [evidence for evidence in missing if evidence.row.size == batch]
-    rows = [evidence for evidence in table.values() if evidence.row.size == batch]
+    batch = max(evidence.row.batch_size_or_one for evidence in missing)
+    missing = [evidence for evidence in missing if evidence.row.batch_size_or_one == batch]
+    rows = [evidence for evidence in table.values() if evidence.row.batch_size_or_one == batch]
     layers = tuple(dict.fromkeys(evidence.row.layer for evidence in missing))
     backward, left_out = direction == "backward", missing[0].left_out
     in_backward = {evidence.row.layer for evidence in rows if evidence.row.direction in BACKWARD}
@@ -243,13 +245,16 @@ def _build_sweep_cause(
     elif backward and not left_out and layers == (first_layer,):
         scope = "first"
     outside = loose.get(batch, ())
-    owed, executed = sum(evidence.estimated for evidence in missing), sum_executed_flops(outside)
+    owed, executed = (
+        sum(evidence.estimated_flops for evidence in missing),
+        sum_executed_flops(outside),
+    )
     state = _explain_missing_kernels(missing[0], outside, owed)
     if state in ("in backward", "outside"):
         state = scope
     facts = {
         "left_out": left_out,
-        "fix": _explain_missing_kernels(missing[0], outside, missing[0].estimated),
+        "fix": _explain_missing_kernels(missing[0], outside, missing[0].estimated_flops),
         "estimated": owed,
         "direction": direction.capitalize(),
         "layers": () if scope == "all" else layers[:LAYERS_LISTED_MAX],
@@ -259,7 +264,7 @@ def _build_sweep_cause(
         "is_other": scope == "outside",
         "backward": backward,
         "batch": batch,
-        "share": owed / sum(evidence.estimated for evidence in rows),
+        "share": owed / sum(evidence.estimated_flops for evidence in rows),
         # FLOPs of kernels outside of layers
         "executed": executed,
         "executed_share": executed / owed,

@@ -17,7 +17,7 @@ from perfctl.orchestrator.estimate.flops.engine import BACKWARD
 from perfctl.orchestrator.ledger.causes.breakdown import (
     SPARSE,
     break_down_count,
-    shows_other_channels,
+    has_grid_of_other_channels,
 )
 from perfctl.orchestrator.ledger.causes.call_rules import RECURRENT, count_estimated_products
 from perfctl.orchestrator.ledger.causes.evidence import (
@@ -31,8 +31,8 @@ from perfctl.orchestrator.ledger.causes.matching import (
     CLOSE,
     EXACT,
     TRANSFORMED,
+    compute_log_ratio_distance,
     has_grid_of_shape,
-    log_distance,
     predict_from_grids,
 )
 from perfctl.orchestrator.ledger.causes.rule import (
@@ -94,17 +94,17 @@ def detect_several_algorithms(case: RowCase) -> Cause | None:
     Fix       warm up outside of the profiled steps, or turn it off.
     """
     evidence = case.evidence
-    if not case.executed:
+    if not case.executed_flops:
         return None
     parts, several = case.breakdown, case.breakdown.several
     if not several or not parts.estimated:
         return None
     is_partial = evidence.row.executed.lower_bound
     other_flops = sum_executed_flops(kernel for kernel in evidence.kernels if kernel not in several)
-    within = sum(max(kernel.executed - kernel.products, 0) for kernel in several)
+    within = sum(max(kernel.executed_flops - kernel.multiply_add_flops, 0) for kernel in several)
     # a trial runs once: the number of launches that all layers have in common is another cause
     common = gcd(
-        case.table.launched(*evidence.place[:2]),
+        case.table.count_product_launches_of_other_layers(*evidence.row_key[:2]),
         *(round(kernel.launches) for kernel in several),
     )
     names = ", ".join(shorten_kernel_names(kernel.name for kernel in several).values())
@@ -137,7 +137,7 @@ def detect_tile_padding(case: RowCase) -> Cause | None:
               well.
     Fix       sizes that are multiples of the tile, or none.
     """
-    if case.executed is None:
+    if case.executed_flops is None:
         return None
     parts, evidence = case.breakdown, case.evidence
     if not parts.rules or not parts.estimated:
@@ -182,14 +182,18 @@ def detect_derived_tile_padding(case: RowCase) -> Cause | None:
     """
     evidence = case.evidence
     kernels = evidence.product_kernels
-    if not evidence.derived or not evidence.estimated or detect_tile_padding(case) is not None:
+    if (
+        not evidence.derived
+        or not evidence.estimated_flops
+        or detect_tile_padding(case) is not None
+    ):
         return None
     calls = sum(call.calls for call in evidence.row.calls if call.flops)
     launched = count_launches(kernels)
-    done = 2 * (evidence.total("ffma") or 0) + (evidence.total("ops_path") or 0)
+    done = 2 * (evidence.sum_raw_count("ffma") or 0) + (evidence.sum_raw_count("ops_path") or 0)
     # three TF32 products for each of fp32 are another cause
     is_thrice = bool(kernels) and all(THRICE.search(kernel.name) for kernel in kernels)
-    factor = done / evidence.estimated / (3 if is_thrice else 1)
+    factor = done / evidence.estimated_flops / (3 if is_thrice else 1)
     rules = dict.fromkeys(rule for kernel in kernels for rule in kernel.derivations)
     if factor <= 1 or not rules or not case.is_worth_naming(factor):
         return None
@@ -218,13 +222,13 @@ def _list_fitting_batches(case: RowCase) -> tuple[int, ...]:
     """Return the batch sizes that fit the row's blocks: its own, and another that runs the same
     ones, which other layers show, or twice the row's if none shows which batch ran."""
     evidence, forward = case.evidence, case.forward_row
-    batch = evidence.row.size
+    batch = evidence.row.batch_size_or_one
     rows = (
         row
         for direction in ("forward", *BACKWARD)
         for row in case.table.rows_in_network_order.get((batch, direction), ())
     )
-    shared = case.table.find_shared_batch(evidence.place)
+    shared = case.table.find_shared_batch(evidence.row_key)
     if evidence.seen_batch or not (
         shared or not any(row is not evidence and _has_estimated_count(row) for row in rows)
     ):
@@ -234,7 +238,8 @@ def _list_fitting_batches(case: RowCase) -> tuple[int, ...]:
     if shared and halves:
         return batch, shared  # how many lanes of an HFMA2 were used is not known
     read = break_down_count(
-        evidence.read_as_batch(other), forward.read_as_batch(other) if forward else None
+        evidence.replace_profiled_batch(other),
+        forward.replace_profiled_batch(other) if forward else None,
     )
     same = read.rules and abs(read.base / case.breakdown.base - 1) < DEVIATION_MIN
     return (batch, other) if same else (batch,)
@@ -242,12 +247,12 @@ def _list_fitting_batches(case: RowCase) -> tuple[int, ...]:
 
 def _differs_at_shared_batch(case: RowCase) -> bool:
     """Return whether the batch that other layers show needs another share of the estimate."""
-    shared = case.table.find_shared_batch(case.evidence.place)
+    shared = case.table.find_shared_batch(case.evidence.row_key)
     if not shared:
         return False
-    read = break_down_count(case.evidence.read_as_batch(shared), case.forward_row)
+    read = break_down_count(case.evidence.replace_profiled_batch(shared), case.forward_row)
     needed = case.breakdown.base / case.breakdown.estimated
-    return not read.rules or log_distance(read.base / read.estimated, needed) > EXACT
+    return not read.rules or compute_log_ratio_distance(read.base / read.estimated, needed) > EXACT
 
 
 def detect_persistent_rnn(case: RowCase) -> Cause | None:
@@ -258,7 +263,7 @@ def detect_persistent_rnn(case: RowCase) -> Cause | None:
     Silent    without a gap.
     Fix       none; larger batches fill its groups.
     """
-    if not case.executed or not deviates_from_one(case.ratio or 1):
+    if not case.executed_flops or not deviates_from_one(case.ratio or 1):
         return None
     if not RECURRENT.search(case.evidence.row.kind or ""):
         return None
@@ -279,8 +284,8 @@ def detect_persistent_rnn(case: RowCase) -> Cause | None:
         kernels,
         UNSTATED,
         flops=sum_executed_flops(kernels),
-        estimated=case.evidence.estimated,
-        executed=case.executed,
+        estimated=case.evidence.estimated_flops,
+        executed=case.executed_flops,
         kernel=shorten_kernel_name(kernels[0].name),
     )
 
@@ -315,7 +320,7 @@ def detect_fourier(case: RowCase) -> Cause | None:
 
 
 def _propose_transformed_convolution(case: RowCase, rule: str, family: str) -> Cause | None:
-    if case.executed is None:
+    if case.executed_flops is None:
         return None
     parts, evidence = case.breakdown, case.evidence
     if parts.family != family or not parts.estimated or not parts.rules or not parts.seen:
@@ -325,7 +330,7 @@ def _propose_transformed_convolution(case: RowCase, rule: str, family: str) -> C
     if not _can_be_transformed(evidence):
         return None
     has_other_layers = any(
-        shows_other_channels(kernel, evidence.forward) for kernel in parts.products
+        has_grid_of_other_channels(kernel, evidence.forward) for kernel in parts.products
     )
     error_max = EXACT if forward and has_other_layers else OTHER_LAYER_LOG_MIN
     multiplies, transforms = parts.base / parts.estimated, parts.transforms / parts.estimated
@@ -386,17 +391,17 @@ def detect_split_k(case: RowCase) -> Cause | None:
               grid that fits name the cause without a factor.
     Fix       none; larger batches avoid the split.
     """
-    if case.executed is None:
+    if case.executed_flops is None:
         return None
     parts = case.breakdown
     named_kernels = [kernel for kernel in parts.products if kernel.algorithm.split_k]
     unknown = not parts.summed and not parts.rules and deviates_from_one(case.ratio or 1)
-    if case.executed and named_kernels and unknown:
+    if case.executed_flops and named_kernels and unknown:
         name = named_kernels[0].name[:60]
         return case.propose_cause(
             "split-K", None, named_kernels, UNSTATED, "by its name", kernel=name
         )
-    factor = parts.compute_growth_factor("summed")
+    factor = parts.compute_factor_of_part("summed")
     if not parts.summed or not case.is_worth_naming(factor):
         return None
     depths = (kernel.grid[2] for kernel in parts.products if kernel.grid and kernel.grid[2] > 1)
@@ -420,13 +425,15 @@ def detect_layout_and_epilogue(case: RowCase) -> Cause | None:
     Silent    if the factor is close to 1.
     Fix       none; the estimate counts multiply-adds only.
     """
-    if case.executed is None:
+    if case.executed_flops is None:
         return None
     parts = case.breakdown
-    factor = parts.compute_growth_factor("extra")
+    factor = parts.compute_factor_of_part("extra")
     if not parts.extra or not case.is_worth_naming(factor):
         return None
-    works = [_describe_kernel_work(kernel) for kernel in parts.extras if kernel.executed]
+    works = [
+        _describe_work_besides_products(kernel) for kernel in parts.extras if kernel.executed_flops
+    ]
     if parts.onto:
         # FFMA of a tensor-core kernel may be any epilogue
         is_tensor = any(kernel.tensor.value for kernel in parts.products)
@@ -442,22 +449,26 @@ def detect_layout_and_epilogue(case: RowCase) -> Cause | None:
     )
 
 
-def _describe_kernel_work(kernel: KernelGroup) -> str:
+def _describe_work_besides_products(kernel: KernelGroup) -> str:
     """Return what a kernel does in addition to the products, by its name."""
     name = kernel.name.lower()
-    if kernel.main and _STREAM_KERNEL.search(name):
+    if kernel.computes_estimated_products and _STREAM_KERNEL.search(name):
         return "the sums of its parts"
-    if kernel.main and "sliced" in name:
+    if kernel.computes_estimated_products and "sliced" in name:
         return "scaling and the sums of its slices"
-    if kernel.main and _VECTOR_KERNEL.search(name):
+    if kernel.computes_estimated_products and _VECTOR_KERNEL.search(name):
         scales = kernel.counts.get("fmul")
         return "scaling and the sums of its threads" if scales else "the sums of its threads"
-    if kernel.main and _ACTIVATION.search(name):
+    if kernel.computes_estimated_products and _ACTIVATION.search(name):
         return "activation"
-    if kernel.main and kernel.counts.get("fmul") and not kernel.counts.get("fadd"):
+    if (
+        kernel.computes_estimated_products
+        and kernel.counts.get("fmul")
+        and not kernel.counts.get("fadd")
+    ):
         return "scaling"
     for work, pattern in _WORK_BY_NAME:
-        if not kernel.main and pattern.search(name):
+        if not kernel.computes_estimated_products and pattern.search(name):
             return work
     by_role = _WORK_BY_ROLE.get(kernel.algorithm.role, "epilogues")
     return _WORK_BY_FAMILY.get(kernel.algorithm.family or "") or by_role
@@ -479,16 +490,17 @@ def detect_shared_kernel(case: RowCase) -> Cause | None:
             return None
         return case.propose_cause(
             "shared kernel",
-            (evidence.estimated + sum(other.estimated for other in served)) / evidence.estimated,
+            (evidence.estimated_flops + sum(other.estimated_flops for other in served))
+            / evidence.estimated_flops,
             evidence.product_kernels,
             Implications(served=served, is_stated=_has_joint_grid(evidence, served)),
             name=evidence.row.name,
             others=tuple(other.row.name for other in served),
         )
     # the layer before it that has kernels, and serves those up to the next with kernels
-    batch, _, direction = evidence.place
+    batch, _, direction = evidence.row_key
     forward = case.forward_row or evidence
-    rows, index = _find_neighbor_rows(case, forward)
+    rows, index = _list_rows_in_order_and_index(case, forward)
     owners = (other for other in reversed(rows[:index]) if other.kernels)
     owner = next(owners, None)
     if owner is not None and direction in BACKWARD:
@@ -502,10 +514,10 @@ def detect_shared_kernel(case: RowCase) -> Cause | None:
         facts={
             "name": evidence.row.name,
             "owner": owner.row.name,
-            "estimated": evidence.estimated,
+            "estimated": evidence.estimated_flops,
         },
         variant="within another kernel",
-        row=f"{evidence.row.name}{evidence.row.at}",
+        row=f"{evidence.row.name}{evidence.row.batch_phrase}",
     )
 
 
@@ -522,19 +534,24 @@ def _has_joint_grid(owner: RowEvidence, served: Sequence[RowEvidence]) -> bool:
 def _find_served_layers(case: RowCase, owner: RowEvidence) -> tuple[RowEvidence, ...]:
     """Return the neighbors after ``owner`` whose estimates, added to its own, are its count."""
     products = sum_multiply_add_flops(owner.product_kernels)
-    if not owner.estimated or products <= owner.estimated * (1 + SAME_WORK_ERROR_MAX):
+    if not owner.estimated_flops or products <= owner.estimated_flops * (1 + SAME_WORK_ERROR_MAX):
         return ()
     grids = predict_from_grids(owner, owner.product_kernels)
     if grids is not None and abs(products / grids[0] - 1) <= SAME_WORK_ERROR_MAX:
         return ()
     after = _list_following_without_kernels(case, owner)
     if any(
-        kernel.main
-        and (kernel.products >= OUTSIDE_SHARE_MAX * owner.estimated or kernel.flops.value is None)
+        kernel.computes_estimated_products
+        and (
+            kernel.multiply_add_flops >= OUTSIDE_SHARE_MAX * owner.estimated_flops
+            or kernel.flops.value is None
+        )
         for kernel in case.unattributed_kernels
     ):
         return ()  # a neighbor's own kernel may be among those outside of layers
-    totals = accumulate((evidence.estimated for evidence in after), initial=owner.estimated)
+    totals = accumulate(
+        (evidence.estimated_flops for evidence in after), initial=owner.estimated_flops
+    )
     for number, estimated in enumerate(totals):
         if number and abs(products / estimated - 1) <= SAME_WORK_ERROR_MAX:
             return after[:number]
@@ -544,9 +561,9 @@ def _find_served_layers(case: RowCase, owner: RowEvidence) -> tuple[RowEvidence,
 def _list_following_without_kernels(case: RowCase, owner: RowEvidence) -> tuple[RowEvidence, ...]:
     """Return the rows of the layers that follow in the network up to the next with kernels; of
     gradients, those of the layers without forward kernels."""
-    batch, layer, direction = owner.place
+    batch, layer, direction = owner.row_key
     forward = case.table.get((batch, layer, "forward"), owner)
-    rows, index = _find_neighbor_rows(case, forward)
+    rows, index = _list_rows_in_order_and_index(case, forward)
     after = tuple(
         takewhile(
             lambda row: not row.kernels and row.profiled and not row.left_out, rows[index + 1 :]
@@ -562,8 +579,10 @@ def _list_following_without_kernels(case: RowCase, owner: RowEvidence) -> tuple[
     )
 
 
-def _find_neighbor_rows(case: RowCase, evidence: RowEvidence) -> tuple[Sequence[RowEvidence], int]:
+def _list_rows_in_order_and_index(
+    case: RowCase, evidence: RowEvidence
+) -> tuple[Sequence[RowEvidence], int]:
     """Return the rows of the same batch size and direction in the network's order, and the index
     of the row among them."""
     rows = case.table.rows_in_network_order[evidence.row.key[0], evidence.row.direction]
-    return rows, case.table.positions[evidence.place]
+    return rows, case.table.row_indexes[evidence.row_key]

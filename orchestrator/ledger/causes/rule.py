@@ -20,8 +20,8 @@ from perfctl.orchestrator.ledger.causes.evidence import (
 from perfctl.orchestrator.ledger.causes.matching import (
     CLOSE,
     EXACT,
+    compute_log_ratio_distance,
     has_grid_of_shape,
-    log_distance,
 )
 
 DEVIATION_MIN = 0.005
@@ -120,18 +120,18 @@ class RowCase:
     @cached_property
     def breakdown(self) -> CountBreakdown:
         """Return the parts of the row's count."""
-        batch, layer, _ = self.evidence.place
-        other_layers = self.table.launched(batch, layer)
+        batch, layer, _ = self.evidence.row_key
+        other_layers = self.table.count_product_launches_of_other_layers(batch, layer)
         return break_down_count(self.evidence, self.forward_row, other_layers)
 
     @property
     def forward_row(self) -> RowEvidence | None:
         """The forward row of the same layer and batch size."""
-        batch, layer, _ = self.evidence.place
+        batch, layer, _ = self.evidence.row_key
         return self.table.get((batch, layer, "forward"))
 
     @property
-    def executed(self) -> float | None:
+    def executed_flops(self) -> float | None:
         """Executed FLOPs of the row; None without a count."""
         return self.evidence.row.executed.value
 
@@ -157,7 +157,7 @@ class RowCase:
         **facts: Any,
     ) -> Cause | None:
         """Return the cause if nothing recorded contradicts what it implies; None otherwise."""
-        row = f"{self.evidence.row.name}{self.evidence.row.at}"
+        row = f"{self.evidence.row.name}{self.evidence.row.batch_phrase}"
         kernels = tuple(kernels)
         confidence = find_confidence(self, implies, kernels)
         if confidence is None:
@@ -175,7 +175,7 @@ class RowCase:
         )
 
 
-def _check_trials(evidence: RowEvidence, trials: bool) -> bool | None:
+def _confirm_trials_setting(evidence: RowEvidence, trials: bool) -> bool | None:
     """Return whether cuDNN tried algorithms, or did not, as it must; None if that is not
     recorded."""
     # of matrix products, others try kernels
@@ -190,16 +190,21 @@ def _check_forward(case: RowCase, gradients_only: float) -> bool:
     kernels."""
     forward = case.forward_row
     ratio = forward.row.ratio if forward is not None else None
-    return not ratio or abs(log(ratio)) <= EXACT or log_distance(ratio, gradients_only) >= CLOSE
+    return (
+        not ratio
+        or abs(log(ratio)) <= EXACT
+        or compute_log_ratio_distance(ratio, gradients_only) >= CLOSE
+    )
 
 
 def _check_tile(product: GemmShape, kernels: Kernels) -> bool | None:
     """Return whether the count is that of the product in complete tiles; None without a tile."""
-    tiles = [(kernel, kernel.algorithm.tile) for kernel in kernels if kernel.products]
+    tiles = [(kernel, kernel.algorithm.tile) for kernel in kernels if kernel.multiply_add_flops]
     fits = [
         any(
-            log_distance(
-                kernel.multiplies, round_up(product.m, m) * round_up(product.n, n) * product.k
+            compute_log_ratio_distance(
+                kernel.multiply_adds_per_launch,
+                round_up(product.m, m) * round_up(product.n, n) * product.k,
             )
             < CLOSE
             for m, n in (tile[:2], tile[1::-1])
@@ -222,14 +227,14 @@ def _check_partner(row: RowEvidence, partner: RowEvidence) -> bool:
 def _check_served(case: RowCase, served_rows: Iterable[RowEvidence]) -> bool:
     """Return False if a layer whose forward this kernel is to compute has no gradients either, nor
     has this row's layer: it did not run."""
-    batch, layer, direction = case.evidence.place
+    batch, layer, direction = case.evidence.row_key
     if direction != "forward":
         return True
     gradient_rows = [case.table.get((batch, layer, gradient)) for gradient in BACKWARD]
     executed = sum(row.row.executed.value or 0 for row in gradient_rows if row)
-    estimated = sum(row.estimated for row in gradient_rows if row)
+    estimated = sum(row.estimated_flops for row in gradient_rows if row)
     missing = sum(
-        row.estimated
+        row.estimated_flops
         for served in served_rows
         for gradient in BACKWARD
         if (row := case.table.get((batch, served.row.layer, gradient))) and not row.kernels
@@ -251,11 +256,14 @@ def find_confidence(
     results = [
         all(
             same is None
-            or (same.recorded > 0 and log_distance(same.recorded, same.predicted) <= same.error_max)
+            or (
+                same.recorded > 0
+                and compute_log_ratio_distance(same.recorded, same.predicted) <= same.error_max
+            )
             for same in (implies.launches, implies.flops)
         ),
         not (implies.is_complete and evidence.left_out),
-        implies.trials is None or _check_trials(evidence, implies.trials),
+        implies.trials is None or _confirm_trials_setting(evidence, implies.trials),
         # if several batch sizes fit, which one ran is not known
         not batches or (seen_batch in batches if seen_batch else len(batches) == 1 or None),
         implies.gradients_only is None or _check_forward(case, implies.gradients_only),

@@ -48,10 +48,10 @@ def detect_causal_mask(case: RowCase) -> Cause | None:
         if kernel.algorithm.family == "attention" and kernel.algorithm.tile
     )
     kernel, square = next(kernels, None), case.evidence.causal
-    if kernel is None or square is None or case.executed is None:
+    if kernel is None or square is None or case.executed_flops is None:
         return None
     (rows, columns), (m, n) = square, (kernel.algorithm.tile or (1, 1))[:2]
-    if rows % m or columns % n or _derive_attention_flops(case) is not None:
+    if rows % m or columns % n or _derive_fused_attention_flops_and_rule(case) is not None:
         return None
     tiles = sum(
         min(ceil(((block + 1) * m + columns - rows) / n), columns // n)
@@ -60,7 +60,7 @@ def detect_causal_mask(case: RowCase) -> Cause | None:
     share = tiles * m * n / (rows * columns)
     if not deviates_from_one(share):
         return None
-    executed = (kernel.tensor.value or 0) / case.evidence.estimated
+    executed = (kernel.tensor.value or 0) / case.evidence.estimated_flops
     implies = Implications(flops=ExpectedNumber(executed, share, EXACT))
     return case.propose_cause(
         "causal mask", share, (kernel,), implies, rows=rows, columns=columns, m=m, n=n
@@ -78,12 +78,12 @@ def detect_attention_tiles(case: RowCase) -> Cause | None:
     Silent    if the name does not state the tile, or the count contradicts it: a window hides more.
     Fix       none; the estimate counts the complete square.
     """
-    derived = _derive_attention_flops(case)
-    if derived is None or case.executed is None:
+    derived = _derive_fused_attention_flops_and_rule(case)
+    if derived is None or case.executed_flops is None:
         return None
     kernel, flops, rule, is_masked = derived
     # three TF32 products for each of fp32 are another cause
-    factor = flops / case.evidence.estimated / (3 if THRICE.search(kernel.name) else 1)
+    factor = flops / case.evidence.estimated_flops / (3 if THRICE.search(kernel.name) else 1)
     if not case.is_worth_naming(factor):
         return None
     return case.propose_cause(
@@ -98,12 +98,14 @@ def detect_attention_tiles(case: RowCase) -> Cause | None:
     )
 
 
-def _derive_attention_flops(case: RowCase) -> tuple[KernelGroup, float, str, bool] | None:
+def _derive_fused_attention_flops_and_rule(
+    case: RowCase,
+) -> tuple[KernelGroup, float, str, bool] | None:
     """Return the kernel of a fused attention, the FLOPs of a launch and the rule of its tiles, and
     whether a mask empties some; None if no rule of counts/ gives them."""
     evidence = case.evidence
     is_backward = evidence.row.direction != "forward"
-    for shape in evidence.attention if evidence.estimated else ():
+    for shape in evidence.attention if evidence.estimated_flops else ():
         for kernel in evidence.product_kernels if shape.backward is is_backward else ():
             launch = Launch(kernel.name, kernel.grid, cluster=kernel.cluster)
             derived = derive_instructions(launch, LaunchWork(shape))
@@ -122,7 +124,7 @@ def detect_groups_as_dense(case: RowCase) -> Cause | None:
     """
     shape, evidence = case.evidence.forward, case.evidence
     kernels = evidence.product_kernels
-    if not isinstance(shape, ConvShape) or shape.groups == 1 or case.executed is None:
+    if not isinstance(shape, ConvShape) or shape.groups == 1 or case.executed_flops is None:
         return None
     if evidence.row.direction != "forward" or len(kernels) != 1:
         return None
@@ -135,13 +137,13 @@ def detect_groups_as_dense(case: RowCase) -> Cause | None:
     matches = list_fitting_tilings(kernel, dense) if kernel.grid else []
     if kernel.grid and not matches and kernel.grid[2] % shape.groups == 0:
         return None
-    multiplies = matches[0].multiplies if matches else dense.macs
+    multiplies = matches[0].padded_macs if matches else dense.macs
     return case.propose_cause(
         "groups run as dense",
         multiplies / shape.macs,
         kernels,
         Implications(
-            flops=ExpectedNumber(kernel.multiplies, multiplies, EXACT),
+            flops=ExpectedNumber(kernel.multiply_adds_per_launch, multiplies, EXACT),
             launches=ExpectedNumber(kernel.launches, evidence.calls),
             is_stated=bool(matches),
         ),
@@ -166,8 +168,8 @@ def detect_other_size(case: RowCase) -> Cause | None:
         return None
     (kernel,), is_gemm = kernels, isinstance(shape, GemmShape)
     tile, grid = kernel.algorithm.tile, kernel.grid
-    product = shape if isinstance(shape, GemmShape) else shape.product
-    if not tile or not grid or grid[2] != product.batch or not case.executed:
+    product = shape if isinstance(shape, GemmShape) else shape.implicit_gemm
+    if not tile or not grid or grid[2] != product.batch or not case.executed_flops:
         return None
     if parts.rules or parts.family not in ("conv", "gemm"):
         return None
@@ -187,7 +189,7 @@ def detect_other_size(case: RowCase) -> Cause | None:
         multiplies / product.macs,
         kernels,
         Implications(
-            flops=ExpectedNumber(kernel.multiplies, multiplies, EXACT),
+            flops=ExpectedNumber(kernel.multiply_adds_per_launch, multiplies, EXACT),
             launches=ExpectedNumber(kernel.launches, evidence.calls),
             is_stated=False,
         ),
@@ -218,10 +220,13 @@ def detect_swapped_layers(case: RowCase) -> Cause | None:
         return None
     (other,) = matches
     moved = -_compute_excess_flops(other)
-    is_swap = abs(moved / (other.estimated - evidence.estimated or 1) - 1) < SWAPPED_ERROR_MAX
+    is_swap = (
+        abs(moved / (other.estimated_flops - evidence.estimated_flops or 1) - 1) < SWAPPED_ERROR_MAX
+    )
     return case.propose_cause(
         "swapped layers",
-        (other.estimated if is_swap else evidence.estimated + moved) / evidence.estimated,
+        (other.estimated_flops if is_swap else evidence.estimated_flops + moved)
+        / evidence.estimated_flops,
         evidence.product_kernels,
         Implications(is_stated=False, partner=other),
         "" if is_swap else "a part",
@@ -237,21 +242,24 @@ def _do_excesses_cancel(row: RowEvidence, other: RowEvidence) -> bool:
     """Return whether one row has as many FLOPs too many as the other has too few."""
     if any(not item.row.executed.value or item.row.executed.lower_bound for item in (row, other)):
         return False
-    error, least = SWAPPED_ERROR_MAX, (SWAPPED_RATIO_MIN - 1) * max(row.estimated, other.estimated)
+    error, least = (
+        SWAPPED_ERROR_MAX,
+        (SWAPPED_RATIO_MIN - 1) * max(row.estimated_flops, other.estimated_flops),
+    )
     is_swap = all(
-        abs(counted.estimated + _compute_excess_flops(counted) - estimated.estimated)
-        < error * estimated.estimated
+        abs(counted.estimated_flops + _compute_excess_flops(counted) - estimated.estimated_flops)
+        < error * estimated.estimated_flops
         for counted, estimated in ((row, other), (other, row))
     )
     cancels = abs(_compute_excess_flops(row) + _compute_excess_flops(other)) < error * min(
-        row.estimated, other.estimated
+        row.estimated_flops, other.estimated_flops
     )
     return (is_swap or cancels) and abs(_compute_excess_flops(row)) > least
 
 
 def _compute_excess_flops(evidence: RowEvidence) -> float:
     """Return the executed FLOPs beyond the estimate."""
-    return (evidence.row.executed.value or 0) - evidence.estimated
+    return (evidence.row.executed.value or 0) - evidence.estimated_flops
 
 
 def detect_skipped_border(case: RowCase) -> Cause | None:
@@ -264,13 +272,13 @@ def detect_skipped_border(case: RowCase) -> Cause | None:
     Fix       none; the estimate counts every tap of every output.
     """
     evidence, share = case.evidence, case.evidence.inside
-    if share is None or case.executed is None or not deviates_from_one(share):
+    if share is None or case.executed_flops is None or not deviates_from_one(share):
         return None
     kernels = evidence.product_kernels
     depthwise = all(kernel.algorithm.family == "depthwise" for kernel in kernels)
     if evidence.row.direction != "forward" or not kernels or not depthwise:
         return None
-    executed = sum_multiply_add_flops(kernels) / evidence.estimated
+    executed = sum_multiply_add_flops(kernels) / evidence.estimated_flops
     is_stated = all("conv_depthwise" in kernel.name for kernel in kernels)
     implies = Implications(flops=ExpectedNumber(executed, share, EXACT), is_stated=is_stated)
     return case.propose_cause("skipped border", share, kernels, implies)

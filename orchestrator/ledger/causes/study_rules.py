@@ -183,7 +183,8 @@ def list_flat_time_causes(
     Fix       time kernels with a profiler.
     """
     estimates = {
-        (row.size, row.layer, row.direction): row.whole_estimate or 0 for row in ledger.rows
+        (row.batch_size_or_one, row.layer, row.direction): row.whole_estimate or 0
+        for row in ledger.rows
     }
     peak = max(
         (rate for run in study.runs for rate in find_peaks(run.device).flops.values()), default=0
@@ -224,7 +225,8 @@ def list_flat_time_causes(
 
 def _list_flat_kernel_times(ledger: Ledger) -> list[Cause]:
     timed = group_by(
-        (row for row in ledger.rows if row.time and row.whole_estimate), lambda row: row.size
+        (row for row in ledger.rows if row.time and row.whole_estimate),
+        lambda row: row.batch_size_or_one,
     )
     times = {size: sum(row.time.median for row in rows if row.time) for size, rows in timed.items()}
     work = {size: sum(row.whole_estimate or 0 for row in rows) for size, rows in timed.items()}
@@ -312,13 +314,13 @@ def list_algorithm_switches(table: EvidenceTable) -> list[Cause]:
             old, new = _describe_row_algorithm(before), _describe_row_algorithm(after)
             if old == new or old is None or new is None:
                 continue
-            less = (before.row.executed.value or 0) / before.row.size
-            flops_after = (after.row.executed.value or 0) / after.row.size
+            less = (before.row.executed.value or 0) / before.row.batch_size_or_one
+            flops_after = (after.row.executed.value or 0) / after.row.batch_size_or_one
             facts = {
                 "name": after.row.name,
                 "layer": after.row.layer,
-                "batch": after.row.size,
-                "before": before.row.size,
+                "batch": after.row.batch_size_or_one,
+                "before": before.row.batch_size_or_one,
                 "new": new,
                 "old": old,
                 "less": less,
@@ -337,7 +339,7 @@ def _describe_row_algorithm(evidence: RowEvidence) -> str | None:
     algorithm: Algorithm = choose_layer_algorithm(
         kernel.name
         for kernel in evidence.kernels
-        if kernel.main or kernel.algorithm.role == "transform"
+        if kernel.computes_estimated_products or kernel.algorithm.role == "transform"
     )
     return _DIRECT.get(algorithm.family or "") or algorithm.method or algorithm.family
 
@@ -356,7 +358,7 @@ def find_formula_slips(study: Study, ledger: Ledger) -> dict[int, Cause]:
     rows = [row for row in ledger.rows if row.kind == FORMULA and row.ratio]
     slips: dict[int, Cause] = {}
     for same in group_by(rows, lambda row: row.layer).values():
-        parameters = [study.at(row.batch).runs[0].run.parameters for row in same]
+        parameters = [study.get_batch(row.batch).runs[0].run.parameters for row in same]
         texts = _find_common_mistakes(same, parameters)
         if not texts:
             continue
@@ -368,7 +370,7 @@ def find_formula_slips(study: Study, ledger: Ledger) -> dict[int, Cause]:
                 "mistakes": ", or from ".join(texts),
                 "over": over,
             }
-            name = row.name + ("" if over else row.at)
+            name = row.name + ("" if over else row.batch_phrase)
             slips[id(row)] = Cause("wrong formula", row.ratio, facts, row=name)
     return slips
 
@@ -413,7 +415,7 @@ def _list_fitting_mistakes(
     for candidate in apply_mistakes(stated, facts, right, ()):
         text = " and ".join(candidate.slips)
         if (
-            stated.matches(candidate.value)
+            stated.equals_rounded(candidate.value)
             and candidate.cost <= SLIPS_COST_MAX
             and "backward" not in text
         ):

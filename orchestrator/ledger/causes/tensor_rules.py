@@ -43,17 +43,17 @@ def detect_tensor_cores(case: RowCase) -> Cause | None:
     Fix       collect the tensor counters; ``--precision fp32`` turns TF32 off.
     """
     evidence, kernels = case.evidence, _find_tensor_kernels(case.evidence)
-    ffma = evidence.total("ffma")
+    ffma = evidence.sum_raw_count("ffma")
     if ffma is None and evidence.derived and any(kernel.tensor.value for kernel in kernels):
         # no rule derives what a tensor kernel does next to its products; they are not FFMA
         ffma = 0
-    if ffma is None or not evidence.estimated or not kernels:
+    if ffma is None or not evidence.estimated_flops or not kernels:
         return None
-    plain = 2 * ffma / evidence.estimated
+    plain = 2 * ffma / evidence.estimated_flops
     if plain > DONE_SHARE_MIN:  # forward's kernels that run again are another rule's
         kernels = tuple(kernel for kernel in kernels if kernel in case.breakdown.products)
     done = sum(kernel.tensor.value or 0 for kernel in kernels)
-    if plain > DONE_SHARE_MIN and done <= DONE_SHARE_MIN * evidence.estimated:
+    if plain > DONE_SHARE_MIN and done <= DONE_SHARE_MIN * evidence.estimated_flops:
         return None
     maths = (kernel.algorithm.math for kernel in kernels)
     math = next((math for math in maths if math in TENSOR_MATH), None)
@@ -65,7 +65,7 @@ def detect_tensor_cores(case: RowCase) -> Cause | None:
     by_program = tf32 and not thrice and allowed == "off"
     error = abs((case.ratio or 0) - 1)
     year = re.match(r"(\d{4})\.", evidence.ncu or "")
-    is_short = done < (1 - COMPLETE_ERROR_MAX) * evidence.estimated
+    is_short = done < (1 - COMPLETE_ERROR_MAX) * evidence.estimated_flops
     types = {kernel.algorithm.math for kernel in _find_tensor_kernels(evidence)} - {None}
     return case.propose_cause(
         "TF32" if tf32 else "tensor cores",
@@ -73,7 +73,7 @@ def detect_tensor_cores(case: RowCase) -> Cause | None:
         kernels,
         UNSTATED if evidence.derived and is_short else COUNTED,
         "executed" if done else "not derived" if evidence.derived else "not counted",
-        share=done / evidence.estimated,
+        share=done / evidence.estimated_flops,
         math="TF32" if tf32 else math,
         tf32=tf32 and not thrice and not by_program,  # three products are fp32 already
         allowed=allowed if tf32 and not by_program else None,
@@ -81,7 +81,7 @@ def detect_tensor_cores(case: RowCase) -> Cause | None:
         by_program=by_program,
         plain=plain,
         ffma=plain if plain > DEVIATION_MIN else None,
-        pipe=evidence.total("pipe"),
+        pipe=evidence.sum_raw_count("pipe"),
         complete=error <= COMPLETE_ERROR_MAX and not evidence.row.executed.lower_bound,
         # this ncu has counters of tensor operations
         newer_ncu=year is not None and int(year[1]) >= NCU_TENSOR_OPERATIONS_YEAR_MIN,
@@ -130,7 +130,11 @@ def _propose_by_kernel_names(
     matching = [
         kernel for kernel in _find_tensor_kernels(case.evidence) if pattern.search(kernel.name)
     ]
-    if case.executed is None or not matching or len(matching) != len(case.evidence.product_kernels):
+    if (
+        case.executed_flops is None
+        or not matching
+        or len(matching) != len(case.evidence.product_kernels)
+    ):
         return None
     return case.propose_cause(rule, factor, matching, Implications())
 
@@ -167,6 +171,6 @@ def detect_constant_moves(case: RowCase) -> Cause | None:
         halves=halves,
         pipe=pipe,
         seeming=seeming,
-        share=seeming / evidence.estimated if evidence.estimated else 0,
+        share=seeming / evidence.estimated_flops if evidence.estimated_flops else 0,
         certain=certain,
     )

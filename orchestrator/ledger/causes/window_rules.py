@@ -91,11 +91,11 @@ def detect_wrong_window(case: RowCase) -> Cause | None:
     evidence, seen_batch = case.evidence, case.evidence.seen_batch
     if (
         seen_batch is None
-        or seen_batch == evidence.row.size
-        or not any(map(evidence.total, COUNTS))
+        or seen_batch == evidence.row.batch_size_or_one
+        or not any(map(evidence.sum_raw_count, COUNTS))
     ):
         return None
-    factor = seen_batch / evidence.row.size
+    factor = seen_batch / evidence.row.batch_size_or_one
     return case.propose_cause(
         "wrong window",
         factor,
@@ -125,8 +125,8 @@ def _find_window_of_rows(table: EvidenceTable) -> ConstantWindow | None:
     constant: list[RowEvidence] = []
     proving, total = [0.0, 0.0], [0.0, 0.0]  # estimates, counts
     for group in table.rows_along_sweep.values():
-        estimates = [evidence.estimated for evidence in group]
-        counts = [sum(evidence.total(count) or 0 for count in COUNTS) for evidence in group]
+        estimates = [evidence.estimated_flops for evidence in group]
+        counts = [sum(evidence.sum_raw_count(count) or 0 for count in COUNTS) for evidence in group]
         if not any(counts):
             continue
         weights = sum(estimates), sum(counts)
@@ -142,13 +142,16 @@ def _find_window_of_rows(table: EvidenceTable) -> ConstantWindow | None:
                 proving = [before + weight for before, weight in zip(proving, weights, strict=True)]
     if any(part <= all_ / 2 for part, all_ in zip(proving, total, strict=True)):
         return None
-    worlds = {evidence.row.size: evidence.environment.get("world_size") for evidence in constant}
+    worlds = {
+        evidence.row.batch_size_or_one: evidence.environment.get("world_size")
+        for evidence in constant
+    }
     if len({size / int(world or 1) for size, world in worlds.items()}) == 1:
         return None  # more ranks with as many samples each
     batch = _find_agreed_batch(constant)
     matches = (match for evidence in constant for match in _list_batch_matches(evidence))
     proof = next((match for match in matches if match.batch == batch), None)
-    sizes = [evidence.row.size for evidence in constant]
+    sizes = [evidence.row.batch_size_or_one for evidence in constant]
     evidence = proof.evidence if proof else constant[0]
     layer, direction = evidence.row.layer, evidence.row.direction
     facts = {
@@ -160,7 +163,7 @@ def _find_window_of_rows(table: EvidenceTable) -> ConstantWindow | None:
         **(proof.facts if proof else {}),
     }
     return ConstantWindow(
-        frozenset(evidence.place for evidence in constant),
+        frozenset(evidence.row_key for evidence in constant),
         batch,
         facts,
         tuple(kernel.name for kernel in evidence.kernels),
@@ -181,7 +184,7 @@ def _can_fill_same_tiles(group: Sequence[RowEvidence]) -> bool:
     # known; a block of a Winograd or FFT kernel may take as many images
     largest = group[-1]
     return bool(RECURRENT.search(group[0].row.kind or "")) or (
-        largest.row.size <= WINOGRAD_BLOCK_IMAGES_MAX
+        largest.row.batch_size_or_one <= WINOGRAD_BLOCK_IMAGES_MAX
         and any(kernel.algorithm.family in ("winograd", "fft") for kernel in largest.kernels)
     )
 
@@ -215,18 +218,18 @@ def _list_batch_matches(evidence: RowEvidence) -> list[BatchMatch]:
 def _find_agreed_batch(constant: Sequence[RowEvidence]) -> int | None:
     """Return the batch size that explains the counts of most rows."""
     proposed = {
-        evidence.place: {match.batch: None for match in _list_batch_matches(evidence)}
+        evidence.row_key: {match.batch: None for match in _list_batch_matches(evidence)}
         for evidence in constant
     }
     tally = Tally(match.batch for evidence in constant for match in _list_batch_matches(evidence))
     # the program may pad every batch to the largest
-    largest = max(evidence.row.size for evidence in constant)
+    largest = max(evidence.row.batch_size_or_one for evidence in constant)
     common = [batch for batch, _ in tally.most_common(PROPOSED_BATCHES_MAX)]
     votes: dict[int, list[RowEvidence]] = {}
     for batch in dict.fromkeys([*common, largest]):
         for evidence in constant:
-            evidence_at_batch = evidence.read_as_batch(batch)
-            exact = batch in proposed[evidence.place] and matching.can_grids_fit_shape(
+            evidence_at_batch = evidence.replace_profiled_batch(batch)
+            exact = batch in proposed[evidence.row_key] and matching.can_grids_fit_shape(
                 evidence_at_batch
             )
             if (
@@ -255,7 +258,7 @@ def _find_window_outside_layers(table: EvidenceTable, loose: Loose) -> ConstantW
     by_name: dict[str, dict[int, list[KernelGroup]]] = defaultdict(lambda: defaultdict(list))
     for batch, kernels in loose.items():
         for kernel in kernels:
-            if kernel.main and kernel.algorithm.family is not None:
+            if kernel.computes_estimated_products and kernel.algorithm.family is not None:
                 by_name[kernel.name][batch].append(kernel)
     counts = {
         name: {
@@ -317,7 +320,7 @@ def match_batches(evidence: RowEvidence, kernels: Iterable[KernelGroup]) -> list
     of slices, not of outputs.
     """
     row = evidence.row
-    per_sample: dict[str, float] = {"ffma": (row.whole_estimate or 0) / 2 / row.size}
+    per_sample: dict[str, float] = {"ffma": (row.whole_estimate or 0) / 2 / row.batch_size_or_one}
     direct = [
         kernel
         for kernel in kernels
@@ -325,14 +328,20 @@ def match_batches(evidence: RowEvidence, kernels: Iterable[KernelGroup]) -> list
     ]
     tiled = any(kernel.algorithm.family == "gemm" and kernel.algorithm.tile for kernel in direct)
     if row.direction == "forward" and not tiled:
-        per_sample |= dict.fromkeys(("fadd", "fmul"), _count_outputs(evidence) / row.size)
+        per_sample |= dict.fromkeys(
+            ("fadd", "fmul"), _count_outputs(evidence) / row.batch_size_or_one
+        )
     if any(kernel.tensor.value for kernel in direct):
         per_sample["tensor"] = per_sample["ffma"]
     matches = []
     for count, each in per_sample.items():
-        counted = [kernel for kernel in direct if kernel.main or count in ("fadd", "fmul")]
+        counted = [
+            kernel
+            for kernel in direct
+            if kernel.computes_estimated_products or count in ("fadd", "fmul")
+        ]
         value = sum(
-            kernel.products / 2 if count == "tensor" else kernel.counts.get(count, 0)
+            kernel.multiply_add_flops / 2 if count == "tensor" else kernel.counts.get(count, 0)
             for kernel in counted
         )
         if value and each and value % each == 0 and value // each <= BATCH_MAX:
@@ -382,11 +391,11 @@ def list_unattributed_fadd_causes(table: EvidenceTable, loose: Loose) -> list[Ca
         match for match in _match_layer_batches(table, batch, (kernel,)) if match.count == "fadd"
     ]
     if matches:
-        match = max(matches, key=lambda match: match.evidence.estimated)
-        macs = match.evidence.estimated / 2 / _count_outputs(match.evidence)
+        match = max(matches, key=lambda match: match.evidence.estimated_flops)
+        macs = match.evidence.estimated_flops / 2 / _count_outputs(match.evidence)
         facts |= {"layer": match.evidence.row.layer, "macs": macs, "ffma": macs * value}
         variant = "of a layer"
-        shape = match.evidence.read_as_batch(match.batch).forward
+        shape = match.evidence.replace_profiled_batch(match.batch).forward
         derived = derive_instructions(Launch(kernel.name), LaunchWork(shape)) if shape else None
         if derived is not None and derived.fadd == value:
             facts |= {"seen": match.batch, "derivation": derived.rule}

@@ -12,7 +12,7 @@ from operator import itemgetter
 from statistics import fmean, median
 from typing import NamedTuple
 
-from perfctl.orchestrator.ledger.usage.readings import list_sample_points
+from perfctl.orchestrator.ledger.usage.readings import list_ns_and_value_of_field
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.possible import LATEST_NS
 from perfctl.records.report import CounterSample
@@ -69,7 +69,7 @@ def compute_counter_rates(samples: Sequence[CounterSample]) -> list[tuple[int, f
     if period is None:
         return []
     scale = 1e9 / period if _AMOUNT.match(samples[0].name) else 1
-    return [(at_ns, value * scale) for at_ns, value in list_sample_points(samples, "value")]
+    return [(at_ns, value * scale) for at_ns, value in list_ns_and_value_of_field(samples, "value")]
 
 
 def compute_counter_means(run: Run) -> Iterator[CounterMean]:
@@ -81,7 +81,7 @@ def compute_counter_means(run: Run) -> Iterator[CounterMean]:
         if period is None:
             continue
         points = compute_counter_rates(samples)
-        parts[device] = parts.get(device) or list(_list_run_parts(run, device, period))
+        parts[device] = parts.get(device) or list(_list_windows_of_run_parts(run, device, period))
         for part, windows, least in parts[device]:
             # of the samples that lie inside of windows with at least ``least``
             inside: list[float] = []
@@ -94,7 +94,7 @@ def compute_counter_means(run: Run) -> Iterator[CounterMean]:
                 yield CounterMean(run, device, part, name, len(inside), mean, unit)
 
 
-def _list_run_parts(
+def _list_windows_of_run_parts(
     run: Run, device: int | None, period: float
 ) -> Iterator[tuple[str, _Windows, int]]:
     """Yield the parts of a run: name, when, and the samples that a window needs."""

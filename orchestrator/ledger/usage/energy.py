@@ -18,9 +18,9 @@ from typing import ClassVar, TypeVar
 from perfctl.orchestrator.ledger.usage.readings import (
     find_measured_window,
     format_seconds,
-    list_sample_points,
-    sum_known,
-    working_devices,
+    group_samples_of_working_devices,
+    list_ns_and_value_of_field,
+    sum_if_all_known,
 )
 from perfctl.records.report import Sample
 from perfctl.records.run import Run
@@ -124,7 +124,7 @@ class Energy:
             return None
         return self.per_step * self.span_ns / self.steps / 1e9
 
-    def shared(self, times: Mapping[K, float]) -> dict[K, float]:
+    def share_joules_by_layer(self, times: Mapping[K, float]) -> dict[K, float]:
         """Joules of a step by layer: its share of the step's time (``times``: ns a step). Shared,
         not measured: a layer that draws more power than another in the same time gets as much.
         Empty without joules of a step."""
@@ -140,7 +140,7 @@ def measure_energy(run: Run) -> tuple[Energy, ...]:
     GPU that did the work."""
     return tuple(
         _measure_device_energy(run, device, samples)
-        for device, samples in working_devices(run).items()
+        for device, samples in group_samples_of_working_devices(run).items()
         if any(sample.power_w is not None or sample.energy_j is not None for sample in samples)
     )
 
@@ -157,8 +157,8 @@ def explain_missing_energy(run: Run) -> str:
 
 
 def _measure_device_energy(run: Run, device: int | None, samples: Sequence[Sample]) -> Energy:
-    counter = list_sample_points(samples, "energy_j")
-    power = list_sample_points(samples, "power_w")
+    counter = list_ns_and_value_of_field(samples, "energy_j")
+    power = list_ns_and_value_of_field(samples, "power_w")
     # a counter that went backwards was reset, by a reload of the driver
     is_counted = (
         len(counter) > 1
@@ -176,14 +176,14 @@ def _measure_device_energy(run: Run, device: int | None, samples: Sequence[Sampl
     joules = error = None
     if reason is None and span is not None and period is not None:
         joules = (
-            interpolate(counter, span[1]) - interpolate(counter, span[0])
+            interpolate_reading(counter, span[1]) - interpolate_reading(counter, span[0])
             if is_counted
             else integrate_power(power, span)
         )
         error = _estimate_energy_error(points, span, period, joules, counted=is_counted)
     # a step that is shown in part only has no tokens that its energy belongs to
-    served = [None if step.partial else step.tokens for step in run.report.served_steps]
-    tokens = sum_known(served) if served else None
+    served = [None if step.may_be_partial else step.tokens for step in run.report.served_steps]
+    tokens = sum_if_all_known(served) if served else None
     return Energy(
         run=run,
         device=device,
@@ -234,7 +234,7 @@ def _explain_unusable_readings(
     return None
 
 
-def interpolate(points: Points, moment: float) -> float:
+def interpolate_reading(points: Points, moment: float) -> float:
     """Return the value at a moment, on the line between the readings around it; outside of them
     the nearest reading's."""
     if moment <= points[0][0]:
@@ -249,7 +249,11 @@ def integrate_power(power: Points, span: tuple[int, int]) -> float:
     """Return the joules between two moments (ns): watts by the trapezoid rule, on straight lines
     between the readings."""
     inside = [(moment, watts) for moment, watts in power if span[0] < moment < span[1]]
-    line = [(span[0], interpolate(power, span[0])), *inside, (span[1], interpolate(power, span[1]))]
+    line = [
+        (span[0], interpolate_reading(power, span[0])),
+        *inside,
+        (span[1], interpolate_reading(power, span[1])),
+    ]
     areas = ((low + high) / 2 * (after - before) for (before, low), (after, high) in pairwise(line))
     return sum(areas) / 1e9
 

@@ -193,7 +193,7 @@ class JobCommunication:
         return sums
 
 
-def compute_bus_bandwidth(
+def compute_bus_bandwidth_or_reason(
     name: str, size: int | None, ranks: int | None, ns: float
 ) -> tuple[float | None, str | None]:
     """(bytes/s, None), or (None, why not). ``size``: bytes of one rank's input; ``ranks``: in
@@ -253,11 +253,11 @@ class _RankCommunication:
         self.communication = _group_by_step(use.activity.kernel_of.values())
         # compute of other steps hides communication, too
         self.exposed_ns = {
-            step: spans.length - spans.overlap(use.activity.compute)
+            step: spans.total_ns - spans.measure_overlap(use.activity.compute)
             for step, spans in self.communication.items()
         }
         running = _group_by_step([*use.activity.computing, *use.activity.kernel_of.values()])
-        self.span_ns = {step: of_step.span for step, of_step in running.items()}
+        self.span_ns = {step: of_step.span_ns for step, of_step in running.items()}
         if len(self.span_ns) > 1:
             self.span_ns.pop(None, None)  # before and after the steps
 
@@ -272,13 +272,13 @@ class _RankCommunication:
             (waiting if is_sent else working).append(kernel)
         if not waiting:
             return None
-        waits = Intervals.of(waiting)
-        return waits.length - waits.overlap(Intervals.of(working))
+        waits = Intervals.make_from_items(waiting)
+        return waits.total_ns - waits.measure_overlap(Intervals.make_from_items(working))
 
 
 def _group_by_step(kernels: Iterable[Kernel]) -> dict[int | None, Intervals]:
     by_step = group_by(kernels, lambda kernel: kernel.step)
-    return {step: Intervals.of(of_step) for step, of_step in by_step.items()}
+    return {step: Intervals.make_from_items(of_step) for step, of_step in by_step.items()}
 
 
 def _find_collective_sources(use: RankUse) -> dict[int, _CollectiveSource]:
@@ -314,19 +314,19 @@ def _find_collective_sources(use: RankUse) -> dict[int, _CollectiveSource]:
 def analyse_job_communication(job: MultiRankJob) -> JobCommunication:
     """Return the communication of a job, from the records of its ranks."""
     ranks = list(map(_RankCommunication, job.ranks))
-    link, peak, reason = _find_gpu_link(job)
+    link, peak, reason = _find_gpu_link_bandwidth_or_reason(job)
     collectives = _measure_collectives(job, ranks)
     steps = set.intersection(*(set(rank.span_ns) for rank in ranks))
     return JobCommunication(
         job=job,
         collectives=collectives,
-        layers=_sum_collectives_by_layer(ranks, collectives),
+        layers=_sum_collectives_by_name_group_layer(ranks, collectives),
         steps=tuple(
             StepCommunication(
                 step,
                 round(median(rank.span_ns[step] for rank in ranks)),
                 tuple(rank.exposed_ns.get(step, 0) for rank in ranks),
-                tuple(rank.compute[step].length if step in rank.compute else 0 for rank in ranks),
+                tuple(rank.compute[step].total_ns if step in rank.compute else 0 for rank in ranks),
             )
             for step in sorted(steps, key=lambda step: (step is None, step or 0))
         ),
@@ -379,7 +379,9 @@ def _measure_collective(
         layer_reason = NO_LAYER if layer is None else None
     if len({item.bytes for item in records}) == 1:
         size = first.bytes
-        speed, no_speed = compute_bus_bandwidth(first.name, size, first.group_size, shortest)
+        speed, no_speed = compute_bus_bandwidth_or_reason(
+            first.name, size, first.group_size, shortest
+        )
     else:
         size, speed, no_speed = None, None, "the ranks sent different sizes"
     return Collective(
@@ -403,7 +405,7 @@ def _measure_collective(
     )
 
 
-def _sum_collectives_by_layer(
+def _sum_collectives_by_name_group_layer(
     ranks: Sequence[_RankCommunication], collectives: Sequence[Collective]
 ) -> tuple[LayerCommunication, ...]:
     """Return the collectives of each name, size of group and layer, the most exposed first."""
@@ -470,7 +472,9 @@ def _sum_straggler_costs(
     )
 
 
-def _find_gpu_link(job: MultiRankJob) -> tuple[str | None, float | None, str | None]:
+def _find_gpu_link_bandwidth_or_reason(
+    job: MultiRankJob,
+) -> tuple[str | None, float | None, str | None]:
     """(NVLink or PCIe, bytes/s one way, None), or why that is not known."""
     if job.world_size != len(job.ranks):
         return None, None, "some ranks of the job are missing, so it may run on several nodes"

@@ -186,7 +186,7 @@ def pick_least_profiled(items: Iterable[InferenceLatency]) -> tuple[InferenceLat
     return tuple(first.values())
 
 
-def find_last_paying_batch(rates: Mapping[int, float]) -> int:
+def find_largest_batch_with_throughput_gain(rates: Mapping[int, float]) -> int:
     """The smallest batch size that no larger one beats by ``PAYS``; rates: batch size -> images
     per second."""
     return min(
@@ -301,8 +301,8 @@ def _build_inference_point(model: str, batch: int | None, runs: Sequence[Run]) -
     uses = [
         RunUsage(run) for run in sorted(runs, key=lambda run: LIGHTEST_FIRST.get(run.profiler, 9))
     ]
-    way, gpu = _find_gpu_busy_share(uses)
-    peak, peak_of = _find_peak_memory(uses)
+    way, gpu = _find_gpu_busy_share_and_source(uses)
+    peak, peak_of = _find_peak_memory_and_source(uses)
     return InferencePoint(
         model=model,
         batch=batch,
@@ -329,28 +329,33 @@ def _build_missing_share(uses: Sequence[RunUsage], reason: str) -> UsageShare:
     return UsageShare(None, ON_CPU if kinds == {"cpu"} else reason)
 
 
-def _find_gpu_busy_share(uses: Sequence[RunUsage]) -> tuple[str, UsageShare]:
+def _find_gpu_busy_share_and_source(uses: Sequence[RunUsage]) -> tuple[str, UsageShare]:
     """Return the share of time with the GPU busy, and the short name of its way."""
     for field, short, _ in WAYS:
         for use in uses:
-            share: UsageShare = getattr(use.ways, field)
+            share: UsageShare = getattr(use.utilization_by_source, field)
             if share.value is not None:
                 return short, share
-    refused = [use.ways.dlprof for use in uses if use.run.profiler == "dlprof"]
+    refused = [use.utilization_by_source.dlprof for use in uses if use.run.profiler == "dlprof"]
     reason = "the report has no kernels with start times, no GPU samples and no DLProf summary"
     return "", refused[-1] if refused else _build_missing_share(uses, reason)
 
 
 def _find_tensor_share(uses: Sequence[RunUsage]) -> UsageShare:
     for use in uses:
-        for share in (use.ways.dlprof_tensor, use.ways.tensor_pipe):
+        for share in (
+            use.utilization_by_source.dlprof_tensor,
+            use.utilization_by_source.tensor_pipe,
+        ):
             if share.value is not None:
                 return share
     kernels = next((use.run.report.kernels for use in uses if use.run.report.kernels), ())
     if kernels:
         return compute_tensor_share(tuple(kernels))
     reason = "no kernels, counters or DLProf summary; nvidia-smi samples do not contain it"
-    refused = (use.ways.dlprof_tensor for use in uses if use.run.profiler == "dlprof")
+    refused = (
+        use.utilization_by_source.dlprof_tensor for use in uses if use.run.profiler == "dlprof"
+    )
     return next(refused, _build_missing_share(uses, reason))
 
 
@@ -385,7 +390,7 @@ def compute_tensor_share(kernels: Sequence[Kernel]) -> UsageShare:
 
 
 def _find_memory_share(uses: Sequence[RunUsage]) -> UsageShare:
-    for memory in (use.memory for use in uses):
+    for memory in (use.memory_use for use in uses):
         for used, source in (
             (memory.device, "in use on the device, highest sample"),
             (memory.reserved, "reserved by torch"),
@@ -395,10 +400,10 @@ def _find_memory_share(uses: Sequence[RunUsage]) -> UsageShare:
     return _build_missing_share(uses, "no sample of the GPU memory together with its size")
 
 
-def _find_peak_memory(uses: Sequence[RunUsage]) -> tuple[int | None, str]:
+def _find_peak_memory_and_source(uses: Sequence[RunUsage]) -> tuple[int | None, str]:
     """Return the highest memory of the lightest run that has it, and of what it is; (None, why)
     where nothing measured it."""
-    for memory in (use.memory for use in uses):
+    for memory in (use.memory_use for use in uses):
         for used, source in (
             (memory.process, "the process on the GPU (NVML)"),
             (memory.device, "all processes on the GPU (nvidia-smi or NVML)"),

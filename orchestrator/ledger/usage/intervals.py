@@ -32,7 +32,7 @@ class Intervals:
         self._sums: list[int] = [0, *accumulate(map(sub, ends, starts))]
 
     @classmethod
-    def of(cls, items: Iterable[Timed]) -> Intervals:
+    def make_from_items(cls, items: Iterable[Timed]) -> Intervals:
         """Return when any of ``items`` ran, without those that lack a start or a duration."""
         return cls(
             # without a call for each: there may be millions
@@ -42,19 +42,19 @@ class Intervals:
         )
 
     @property
-    def length(self) -> int:
+    def total_ns(self) -> int:
         """Sum of all intervals."""
         return self._sums[-1]
 
     @property
-    def bounds(self) -> tuple[int, int]:
+    def first_start_and_last_end(self) -> tuple[int, int]:
         """Start of the first interval and end of the last; (0, 0) without any."""
         return (self.pairs[0][0], self.pairs[-1][1]) if self.pairs else (0, 0)
 
     @property
-    def span(self) -> int:
+    def span_ns(self) -> int:
         """Time from the start of the first interval to the end of the last."""
-        start, end = self.bounds
+        start, end = self.first_start_and_last_end
         return end - start
 
     def measure_within(self, start: int, end: int) -> int:
@@ -68,7 +68,7 @@ class Intervals:
         start, end = self.pairs[index]
         return self._sums[index] + min(moment, end) - start
 
-    def overlap(self, other: Intervals) -> int:
+    def measure_overlap(self, other: Intervals) -> int:
         """Return how much of these intervals ``other`` covers."""
         return sum(other.measure_within(start, end) for start, end in self.pairs)
 
@@ -117,7 +117,7 @@ def measure_running_ns(kernels: Sequence[Kernel]) -> int | None:
     """Return the time in which at least one of the kernels ran; None without kernels, and if one
     has no start or no duration."""
     return (
-        Intervals.of(kernels).length
+        Intervals.make_from_items(kernels).total_ns
         if kernels and all(map(has_start_and_duration, kernels))
         else None
     )

@@ -19,7 +19,7 @@ from perfctl.orchestrator.estimate.flops.engine import count_layer_calls
 from perfctl.orchestrator.ledger.timing import count_kernel_steps
 from perfctl.orchestrator.ledger.usage.blocks import RepeatedBlockLayer, map_to_repeated_block
 from perfctl.orchestrator.ledger.usage.intervals import get_start_ns
-from perfctl.orchestrator.ledger.usage.readings import sum_known
+from perfctl.orchestrator.ledger.usage.readings import sum_if_all_known
 from perfctl.orchestrator.ledger.usage.served import PHASES, MixedSteps, count_output_rows
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.paper import OpShape
@@ -46,14 +46,14 @@ class TilePadding(NamedTuple):
     """Along rows and along columns, as torch has them."""
 
     @property
-    def tiles(self) -> tuple[int, int]:
+    def tile_counts(self) -> tuple[int, int]:
         return ceil(self.rows / self.tile[0]), ceil(self.columns / self.tile[1])
 
     @property
     def factor(self) -> float:
         """Executed / paper multiply-adds: outputs of all tiles over outputs of the product, 1
         or more."""
-        return prod((*self.tiles, *self.tile)) / (self.rows * self.columns)
+        return prod((*self.tile_counts, *self.tile)) / (self.rows * self.columns)
 
 
 def is_matrix_product(kernel: Kernel) -> bool:
@@ -87,7 +87,7 @@ def compute_tile_padding(
     if None in grid or None in block:
         return None
     blocks = prod(side or 1 for side in grid) // prod(side or 1 for side in block)
-    fitting = [way for way in (transposed, straight) if blocks and blocks == prod(way.tiles)]
+    fitting = [way for way in (transposed, straight) if blocks and blocks == prod(way.tile_counts)]
     return fitting[0] if len(fitting) == 1 else None
 
 
@@ -254,11 +254,11 @@ class PhaseParts:
     @property
     def kernel_ns(self) -> float | None:
         """None where one kernel was not timed."""
-        return sum_known(part.kernel_ns for part in self.parts)
+        return sum_if_all_known(part.kernel_ns for part in self.parts)
 
 
 def split_phases_by_part(
-    run: Run, measured: Sequence[DevicePeaks] = (), *, each: bool = False
+    run: Run, measured: Sequence[DevicePeaks] = (), *, by_block: bool = False
 ) -> tuple[PhaseParts, ...]:
     """Return the phases of a run in the order of PHASES; empty where no step is known. ``each``:
     every block by itself."""
@@ -269,10 +269,10 @@ def split_phases_by_part(
     layers = {kernel.layer for kernel in kernels if kernel.layer}
     layers |= {op.layer for op in run.report.ops}
     folded = map_to_repeated_block(layers)
-    parts = {layer: RepeatedBlockLayer(layer, None) for layer in layers} if each else folded
+    parts = {layer: RepeatedBlockLayer(layer, None) for layer in layers} if by_block else folded
     peaks = find_peaks(run.device, measured)
     return tuple(
-        _PhaseReader(run, phase, kernels, parts, folded, peaks).read()
+        _PhaseReader(run, phase, kernels, parts, folded, peaks).build_phase_parts()
         for phase in PHASES
         if phase in phases
     )
@@ -296,18 +296,18 @@ class _PhaseReader:
         self.numbers = {step.number for step in self.steps}
         self.kernels = [kernel for kernel in kernels if kernel.step in self.numbers]
         self.ops, self.unsure = _collect_phase_ops(run, phase)
-        self.cache, self.cache_why = _find_cache_widths(self.ops)
-        self.tokens = sum_known(step.tokens for step in self.steps)
-        self.keys = sum_known(step.keys for step in self.steps)
+        self.cache, self.cache_why = _find_cache_widths_or_reason(self.ops)
+        self.tokens = sum_if_all_known(step.tokens for step in self.steps)
+        self.keys = sum_if_all_known(step.keys for step in self.steps)
         self.names = {layer: part.name for layer, part in parts.items() if layer}
         self.split = MixedSteps(run)
 
-    def read(self) -> PhaseParts:
+    def build_phase_parts(self) -> PhaseParts:
         """Return the phase, part by part."""
         ordered = sorted(self.kernels, key=get_start_ns)
         rows = group_by(ordered, lambda kernel: self.names.get(kernel.layer or "", OUTSIDE))
         ops = group_by(self.ops, lambda op: self.names.get(op.layer, OUTSIDE))
-        total = sum_known(kernel.duration_ns for kernel in self.kernels)
+        total = sum_if_all_known(kernel.duration_ns for kernel in self.kernels)
         # attention itself runs in parts of that name without products; of nested ones the innermost
         part_names = [
             name
@@ -319,7 +319,7 @@ class _PhaseReader:
             for name in part_names
             if not any(other.startswith(f"{name}.") for other in part_names)
         }
-        cache_bytes, cache_why = self._count_cache_bytes()
+        cache_bytes, cache_why = self._count_cache_bytes_or_reason()
         return PhaseParts(
             run=self.run,
             phase=self.phase,
@@ -355,9 +355,9 @@ class _PhaseReader:
         typed = (op for op in (self.ops if estimated else ops) if op.dtypes)
         precisions = {PRECISIONS.get(op.dtypes[0]) for op in typed}
         path = PATH_OF.get(next(iter(precisions)) or "") if len(precisions) == 1 else None
-        took = sum_known(kernel.duration_ns for kernel in kernels)
+        took = sum_if_all_known(kernel.duration_ns for kernel in kernels)
         tiles, padded = self._compute_part_padding(kernels, ops)
-        prompts_ns, split_by = self.split.sum_prompts(kernels)
+        prompts_ns, split_by = self.split.sum_prompt_ns_and_basis(kernels)
         return ModelPartUse(
             phase=self.phase,
             part=name,
@@ -372,7 +372,7 @@ class _PhaseReader:
             bytes_why=paper.bytes_why,
             estimated=estimated,
             path=path,
-            ridge=self.peaks.ridge(path) if path else None,
+            ridge=self.peaks.compute_ridge_point(path) if path else None,
             padding=tiles,
             padded=padded,
             names=tuple(
@@ -392,17 +392,19 @@ class _PhaseReader:
             return _PartEstimate(None, reason, None, reason)
         if not ops and layers & self.unsure:
             return _PartEstimate(None, EITHER, None, EITHER)
-        flops = sum_known(call.flops for call in calls)
+        flops = sum_if_all_known(call.flops for call in calls)
         if not calls or flops is None:
             return _PartEstimate(None, NO_PRODUCT, None, NO_PRODUCT)
-        moved = sum_known(size for call in calls for size in (call.read_bytes, call.write_bytes))
+        moved = sum_if_all_known(
+            size for call in calls for size in (call.read_bytes, call.write_bytes)
+        )
         untyped = "the data types of its operators are unknown"
         return _PartEstimate(flops, None, moved, untyped if moved is None else None)
 
     def _estimate_attention(self, cache: KvCacheWidths, blocks: int) -> _PartEstimate:
         """Return FLOPs and bytes of attention itself: scores and their product with the values are
         two products of pairs x queries multiply-adds; the whole square, no mask."""
-        pairs = sum_known(step.pairs for step in self.steps)
+        pairs = sum_if_all_known(step.pairs for step in self.steps)
         flops = None if pairs is None else 2 * 2 * pairs * cache.queries * blocks
         moved = None
         if self.keys is not None and self.tokens is not None:
@@ -412,7 +414,7 @@ class _PhaseReader:
             flops, NO_KEYS if flops is None else None, moved, NO_KEYS if moved is None else None
         )
 
-    def _count_cache_bytes(self) -> tuple[int | None, str | None]:
+    def _count_cache_bytes_or_reason(self) -> tuple[int | None, str | None]:
         """Return keys and values that the steps read, and how they were computed or what is
         missing."""
         if (cache := self.cache) is None:
@@ -450,7 +452,7 @@ class _PhaseReader:
                     is_complete = False
                     continue
                 tiles[product] = None
-                macs = product.rows * product.columns * _get_sum_depth(op)
+                macs = product.rows * product.columns * _get_k_dimension(op)
                 paper += macs
                 executed += macs * product.factor
         return tuple(tiles), executed / paper if is_complete and paper else None
@@ -492,7 +494,7 @@ def _collect_phase_ops(run: Run, phase: str) -> tuple[list[OpShape], set[str]]:
     return ops, set(candidates) - sure
 
 
-def _find_cache_widths(ops: Iterable[OpShape]) -> tuple[KvCacheWidths | None, str | None]:
+def _find_cache_widths_or_reason(ops: Iterable[OpShape]) -> tuple[KvCacheWidths | None, str | None]:
     """Return the widths of attention from its projections: a fused one (...QKV...) or three, and
     that of the output beside them."""
     attending = (op for op in ops if "attention" in op.layer.lower() and len(op.inputs) > 1)
@@ -504,14 +506,14 @@ def _find_cache_widths(ops: Iterable[OpShape]) -> tuple[KvCacheWidths | None, st
         other_ops = [op for op in of_block if op not in fused]
         precision = PRECISIONS.get(of_block[0].dtypes[0]) if of_block[0].dtypes else None
         if len(fused) == len(other_ops) == 1:
-            width, queries = _get_output_columns(fused[0]), _get_sum_depth(other_ops[0])
+            width, queries = _get_output_columns(fused[0]), _get_k_dimension(other_ops[0])
         elif len(of_block) == 4 and _get_output_columns(of_block[1]) == _get_output_columns(
             of_block[2]
         ):
             # queries, keys, values, output
             width, queries = (
                 sum(map(_get_output_columns, of_block[:3])),
-                _get_sum_depth(of_block[3]),
+                _get_k_dimension(of_block[3]),
             )
             if queries != _get_output_columns(of_block[0]):
                 continue
@@ -536,16 +538,16 @@ def _get_output_columns(op: OpShape) -> int:
     return next((shape[-1] for shape in op.outputs if shape), 0)
 
 
-def _get_sum_depth(op: OpShape) -> int:
+def _get_k_dimension(op: OpShape) -> int:
     rows = count_output_rows(op)
     shapes = (shape for shape in op.inputs if shape and len(shape) > 1)
     return next((shape[-1] for shape in shapes if prod(shape[:-1]) == rows), 0)
 
 
 def list_largest_parts(
-    phases: Iterable[PhaseParts], least: float
+    phases: Iterable[PhaseParts], min_share: float
 ) -> Iterator[tuple[PhaseParts, ModelPartUse]]:
     """Yield the parts with that share of their phase's kernel time, the largest first."""
     pairs = [(phase, part) for phase in phases for part in phase.parts]
-    pairs = [pair for pair in pairs if pair[1].share is not None and pair[1].share >= least]
+    pairs = [pair for pair in pairs if pair[1].share is not None and pair[1].share >= min_share]
     yield from sorted(pairs, key=lambda pair: -(pair[1].share or 0))

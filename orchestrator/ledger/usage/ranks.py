@@ -60,16 +60,20 @@ class RankActivity:
                 self.computing.append(kernel)
         self.kernel_of = dict(sorted(kernel_of.items()))
         """Index of a collective -> its kernel, which has the same time."""
-        self.compute = Intervals.of(self.computing)
-        self.communication = Intervals.of(self.kernel_of.values())
+        self.compute = Intervals.make_from_items(self.computing)
+        self.communication = Intervals.make_from_items(self.kernel_of.values())
         self.busy = Intervals(
-            [*self.compute.pairs, *self.communication.pairs, *Intervals.of(copies).pairs]
+            [
+                *self.compute.pairs,
+                *self.communication.pairs,
+                *Intervals.make_from_items(copies).pairs,
+            ]
         )
 
     @property
     def exposed_ns(self) -> int:
         """Communication while no compute kernel ran."""
-        return self.communication.length - self.communication.overlap(self.compute)
+        return self.communication.total_ns - self.communication.measure_overlap(self.compute)
 
 
 def add_exposed_time(
@@ -82,7 +86,9 @@ def add_exposed_time(
     """
     activity = RankActivity(kernels, (), collectives)
     by_device = group_by(activity.computing, lambda kernel: kernel.device_index)
-    covering = {device: Intervals.of(computing) for device, computing in by_device.items()}
+    covering = {
+        device: Intervals.make_from_items(computing) for device, computing in by_device.items()
+    }
     result = activity.collectives
     for index, kernel in activity.kernel_of.items():
         exposed = result[index].duration_ns or 0
@@ -220,11 +226,11 @@ def _build_job(runs: Sequence[Run]) -> MultiRankJob:
             RankUse(
                 run=run,
                 rank=run.report.rank or 0,
-                span_ns=activity.busy.span,
-                compute_ns=activity.compute.length,
-                communication_ns=activity.communication.length,
+                span_ns=activity.busy.span_ns,
+                compute_ns=activity.compute.total_ns,
+                communication_ns=activity.communication.total_ns,
                 exposed_ns=activity.exposed_ns,
-                idle_ns=activity.busy.span - activity.busy.length,
+                idle_ns=activity.busy.span_ns - activity.busy.total_ns,
                 matched=len(waits),
                 waiting_ns=sum(waits) if waits else None,
                 last=waits.count(0) if waits else None,

@@ -110,7 +110,7 @@ def group_samples_by_device(run: Run) -> dict[int | None, list[Sample]]:
     return group_by(samples, lambda sample: sample.device_index)
 
 
-def working_devices(run: Run) -> dict[int | None, list[Sample]]:
+def group_samples_of_working_devices(run: Run) -> dict[int | None, list[Sample]]:
     """Return the samples of the device that did the work of perfctl's own run, if samples tell
     devices apart; otherwise those of each device."""
     devices = group_samples_by_device(run)
@@ -142,8 +142,8 @@ def _summarize_device_readings(
         device=device,
         count=len(samples),
         utilisation=utilisation.value,
-        memory_used=max_known(item.memory_used_bytes for item in samples),
-        memory_total=max_known(item.memory_total_bytes for item in samples),
+        memory_used=compute_max_of_known(item.memory_used_bytes for item in samples),
+        memory_total=compute_max_of_known(item.memory_total_bytes for item in samples),
         power=_average_over_steps(run, samples, "power_w").value,
         temperature=max(temperatures, default=None),
         clock=min(clocks, default=None),
@@ -178,7 +178,8 @@ def compute_utilization_by_source(run: Run, by_kernels: UsageShare) -> Utilizati
 def _compute_nvml_share(run: Run) -> UsageShare:
     """Return the mean utilization of the devices that did the work."""
     means = [
-        _compute_mean_utilization(run, group) for group in working_devices(run).values() or [[]]
+        _compute_mean_utilization(run, group)
+        for group in group_samples_of_working_devices(run).values() or [[]]
     ]
     known_means = [mean.value for mean in means if mean.value is not None]
     over = f", mean of {len(known_means)} GPUs" if len(known_means) > 1 else ""
@@ -222,7 +223,7 @@ def format_seconds(nanoseconds: float) -> str:
 
 def _average_over_steps(run: Run, samples: Sequence[Sample], field: str) -> UsageShare:
     """Return the mean of a field over the time of the measured steps, and what it is over."""
-    points = list_sample_points(samples, field)
+    points = list_ns_and_value_of_field(samples, field)
     if not points:
         reasons = (gap.reason for gap in run.report.gaps if gap.quantity == f"sample.{field}")
         return UsageShare(None, next(reasons, "not sampled"))
@@ -237,7 +238,7 @@ def _average_over_steps(run: Run, samples: Sequence[Sample], field: str) -> Usag
     return UsageShare(value, span)
 
 
-def list_sample_points(
+def list_ns_and_value_of_field(
     samples: Iterable[Sample | CounterSample], field: str
 ) -> list[tuple[int, float]]:
     """Return (ns, value) of a field by time; of several samples at one time the last counts."""
@@ -248,8 +249,8 @@ def list_sample_points(
 def find_measured_window(run: Run) -> tuple[int, int] | None:
     """Return the time from the first measured step to the end of the last, on the steps' clock;
     None if steps have no times."""
-    steps = Intervals.of(step for step in run.report.steps if step.phase == "step")
-    return steps.bounds if steps.pairs else None
+    steps = Intervals.make_from_items(step for step in run.report.steps if step.phase == "step")
+    return steps.first_start_and_last_end if steps.pairs else None
 
 
 def average_over_time(
@@ -398,23 +399,23 @@ def collect_memory_use(run: Run) -> MemoryUse:
         outputs=sum(outputs) if outputs else None,
         allocated=figures.get(("peak", "allocated")),
         reserved=figures.get(("peak", "reserved")),
-        process=max_known(sample.process_memory_bytes for sample in samples),
-        device=max_known(sample.memory_used_bytes for sample in samples),
+        process=compute_max_of_known(sample.process_memory_bytes for sample in samples),
+        device=compute_max_of_known(sample.memory_used_bytes for sample in samples),
         device_total=figures.get(("before", "device_total"))
         or figures.get(("after", "device_total"))
-        or max_known(sample.memory_total_bytes for sample in samples)
+        or compute_max_of_known(sample.memory_total_bytes for sample in samples)
         or (device.memory_bytes if device else None),
         host=figures.get(("peak", "host_resident")),
-        host_all=max_known(sample.host_memory_bytes for sample in run.report.samples),
+        host_all=compute_max_of_known(sample.host_memory_bytes for sample in run.report.samples),
     )
 
 
-def max_known(values: Iterable[int | None]) -> int | None:
+def compute_max_of_known(values: Iterable[int | None]) -> int | None:
     """Return the largest number that is known; None without any."""
     return max((value for value in values if value is not None), default=None)
 
 
-def sum_known(numbers: Iterable[N | None]) -> N | None:
+def sum_if_all_known(numbers: Iterable[N | None]) -> N | None:
     """Return the sum; None if one of the numbers is not known."""
     values = list(numbers)
     return None if None in values else sum(number for number in values if number is not None)
@@ -443,7 +444,7 @@ def extrapolate_memory_fit(uses: Iterable[MemoryUse]) -> MemoryFit | None:
     peaks = dict(
         sorted({use.run.batch_size or 0: use.reserved or 0 for use in complete_uses}.items())
     )
-    limit = max_known(use.device_total for use in complete_uses)
+    limit = compute_max_of_known(use.device_total for use in complete_uses)
     if len(peaks) < 3 or limit is None or not all(peaks.values()):
         return None
     middle, mean = Fraction(sum(peaks), len(peaks)), Fraction(sum(peaks.values()), len(peaks))

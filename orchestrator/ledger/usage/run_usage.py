@@ -16,7 +16,7 @@ from functools import cached_property
 from operator import attrgetter
 
 from perfctl.orchestrator.counts.kernels.names import recognise_family
-from perfctl.orchestrator.ledger.timing import is_measured_step_range, walk_enclosing_ranges
+from perfctl.orchestrator.ledger.timing import is_step_range_of_perfctl, walk_enclosing_ranges
 from perfctl.orchestrator.ledger.usage.energy import Energy, measure_energy
 from perfctl.orchestrator.ledger.usage.intervals import (
     Intervals,
@@ -107,7 +107,7 @@ class BusyTime:
     longest_wait_ns: float
 
     @property
-    def share(self) -> float | None:
+    def busy_share(self) -> float | None:
         """running / window; None for an empty window."""
         return self.running_ns / self.window_ns if self.window_ns else None
 
@@ -154,13 +154,15 @@ class KernelWindow:
     words: str
 
     @property
-    def length(self) -> int:
+    def length_ns(self) -> int:
         return self.end - self.start
 
     @cached_property
-    def running(self) -> Mapping[int, Intervals]:
+    def kernel_intervals_by_device(self) -> Mapping[int, Intervals]:
         """Device -> when any of its kernels ran."""
-        return {device: Intervals.of(kernels) for device, kernels in self.by_device.items()}
+        return {
+            device: Intervals.make_from_items(kernels) for device, kernels in self.by_device.items()
+        }
 
 
 def select_kernel_window(run: Run) -> KernelWindow:
@@ -182,7 +184,7 @@ def select_kernel_window(run: Run) -> KernelWindow:
     steps = [
         item
         for item in run.report.ranges
-        if is_measured_step_range(item) or (item.start_ns, item.duration_ns) in timed_steps
+        if is_step_range_of_perfctl(item) or (item.start_ns, item.duration_ns) in timed_steps
     ]
     if steps:
         start = min(map(get_start_ns, steps))
@@ -204,33 +206,38 @@ class RunUsage:
         return select_kernel_window(self.run)
 
     @cached_property
-    def busy(self) -> tuple[BusyTime, ...]:
+    def busy_times(self) -> tuple[BusyTime, ...]:
         """Devices of the run, each followed by its streams if it has several."""
         rows = []
         for device, kernels in self.window.by_device.items():
             rows.append(
-                self._build_busy_time(device, None, len(kernels), self.window.running[device])
+                self._build_busy_time(
+                    device, None, len(kernels), self.window.kernel_intervals_by_device[device]
+                )
             )
             streams = group_by(kernels, attrgetter("stream"))
             if len(streams) > 1:
                 rows += [
                     self._build_busy_time(
-                        device, stream, len(streams[stream]), Intervals.of(streams[stream])
+                        device,
+                        stream,
+                        len(streams[stream]),
+                        Intervals.make_from_items(streams[stream]),
                     )
                     for stream in sorted(streams, key=lambda number: (number is None, number or 0))
                 ]
         return tuple(rows)
 
     @cached_property
-    def steady(self) -> tuple[BusyTime, ...]:
+    def steady_busy_times(self) -> tuple[BusyTime, ...]:
         """The steady part of each device: the shortest span with STEADY_TIME_SHARE of the time with
         a kernel, without start-up and end. Empty if steps are marked, or if it is most of the
         capture."""
         parts = []
         for device, kernels in self.window.by_device.items():
-            running = self.window.running[device]
-            start, end = running.find_shortest_span(STEADY_TIME_SHARE * running.length)
-            if end - start <= STEADY_SPAN_SHARE_MAX * self.window.length:
+            running = self.window.kernel_intervals_by_device[device]
+            start, end = running.find_shortest_span(STEADY_TIME_SHARE * running.total_ns)
+            if end - start <= STEADY_SPAN_SHARE_MAX * self.window.length_ns:
                 launches = sum(start <= get_start_ns(kernel) < end for kernel in kernels)
                 description = (
                     f"in the shortest span with {STEADY_TIME_SHARE:.0%} of the kernel time"
@@ -255,13 +262,13 @@ class RunUsage:
             stream=stream,
             launches=launches,
             running_ns=running.measure_within(window.start, window.end),
-            window_ns=window.length,
+            window_ns=window.length_ns,
             window=window.words,
             longest_wait_ns=max((end - start for start, end in gaps), default=0),
         )
 
     @cached_property
-    def idle(self) -> tuple[DeviceIdleTime, ...]:
+    def idle_times(self) -> tuple[DeviceIdleTime, ...]:
         """Waits of each device that ran kernels."""
         if not self.window.by_device:
             return ()
@@ -276,24 +283,26 @@ class RunUsage:
     def _find_copy_time(self, device: int) -> Intervals:
         """Return when a copy of the device ran, or one whose device is not known."""
         copies = self.run.report.copies
-        return Intervals.of(copy for copy in copies if copy.device_index in (None, device))
+        return Intervals.make_from_items(
+            copy for copy in copies if copy.device_index in (None, device)
+        )
 
     @cached_property
-    def breakdown(self) -> TimeBreakdown | None:
+    def time_breakdown(self) -> TimeBreakdown | None:
         """Kinds of work, as the mean of the GPUs; None without kernels that have times."""
         window = self.window
-        if not window.by_device or window.length <= 0:
+        if not window.by_device or window.length_ns <= 0:
             return None
         sums = dict.fromkeys(PARTS, 0)
         for device, kernels in window.by_device.items():
             names = {kernel.name for kernel in kernels}
             collectives = {name for name in names if recognise_family(name) == COLLECTIVE}
             computing = (kernel for kernel in kernels if kernel.name not in collectives)
-            kernels_run = window.running[device]
+            kernels_run = window.kernel_intervals_by_device[device]
             compute, running, working = (
                 intervals.measure_within(window.start, window.end)
                 for intervals in (
-                    Intervals.of(computing) if collectives else kernels_run,
+                    Intervals.make_from_items(computing) if collectives else kernels_run,
                     kernels_run,
                     Intervals([*kernels_run.pairs, *self._find_copy_time(device).pairs]),
                 )
@@ -301,18 +310,20 @@ class RunUsage:
             sums[COMPUTE] += compute
             sums[COMMUNICATION] += running - compute
             sums[COPIES] += working - running
-            sums[IDLE] += window.length - working
+            sums[IDLE] += window.length_ns - working
         gpus = len(window.by_device)
-        shares = {part: length / (window.length * gpus) for part, length in sums.items()}
+        shares = {part: length / (window.length_ns * gpus) for part, length in sums.items()}
         return TimeBreakdown(self.run, shares, window.words, gpus)
 
     @cached_property
-    def ways(self) -> UtilizationBySource:
+    def utilization_by_source(self) -> UtilizationBySource:
         """Utilization of the run by every source."""
-        devices = [row for row in self.busy if row.stream is None and row.share is not None]
+        devices = [
+            row for row in self.busy_times if row.stream is None and row.busy_share is not None
+        ]
         if devices:
             over = f", mean of {len(devices)} GPUs" if len(devices) > 1 else ""
-            mean = sum(row.share or 0 for row in devices) / len(devices)
+            mean = sum(row.busy_share or 0 for row in devices) / len(devices)
             by_kernels = UsageShare(mean, f"{devices[0].window}{over}", len(devices))
         elif self.run.profiler == "ncu":
             by_kernels = UsageShare(None, "ncu runs kernels one by one")
@@ -323,17 +334,17 @@ class RunUsage:
         return compute_utilization_by_source(self.run, by_kernels)
 
     @cached_property
-    def readings(self) -> tuple[DeviceReadings, ...]:
+    def device_readings(self) -> tuple[DeviceReadings, ...]:
         """What the devices state about themselves."""
         return summarize_readings(self.run)
 
     @cached_property
-    def energy(self) -> tuple[Energy, ...]:
+    def device_energies(self) -> tuple[Energy, ...]:
         """Energy of the devices, by their power."""
         return measure_energy(self.run)
 
     @cached_property
-    def memory(self) -> MemoryUse:
+    def memory_use(self) -> MemoryUse:
         """Estimated memory, and memory by every source that measured it."""
         return collect_memory_use(self.run)
 
@@ -342,7 +353,7 @@ def _find_device_idle_time(
     run: Run, device: int, window: KernelWindow, explanations: Mapping[str, Intervals]
 ) -> DeviceIdleTime:
     host = [item for item in run.report.ranges if item.duration_ns is not None]
-    gaps = window.running[device].find_gaps(window.start, window.end)
+    gaps = window.kernel_intervals_by_device[device].find_gaps(window.start, window.end)
     waits: list[tuple[int, int, str]] = []
     by_cause = dict.fromkeys(CAUSES, 0)
     for start, end in gaps:
@@ -370,7 +381,7 @@ def _find_device_idle_time(
     return DeviceIdleTime(
         run=run,
         device=device,
-        window_ns=window.length,
+        window_ns=window.length_ns,
         window=window.words,
         by_cause={cause: length for cause, length in by_cause.items() if length},
         count=len(gaps),
@@ -389,7 +400,7 @@ def _find_host_activities(run: Run) -> dict[str, Intervals]:
         cause = next((cause for part, cause in _CAUSE_OF_NAME.items() if part in name), None)
         if cause is not None:
             during[cause].append(item)
-    return {cause: Intervals.of(items) for cause, items in during.items()}
+    return {cause: Intervals.make_from_items(items) for cause, items in during.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from math import prod
 
 from perfctl.orchestrator.counts.kernels.names import recognise_kernel
 from perfctl.orchestrator.ledger.usage.intervals import measure_running_ns, sum_durations_ns
-from perfctl.orchestrator.ledger.usage.readings import sum_known
+from perfctl.orchestrator.ledger.usage.readings import sum_if_all_known
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel, Report
@@ -48,7 +48,7 @@ class MixedSteps:
             if op.direction == "forward":
                 self._rows[op.layer].add(count_output_rows(op))
 
-    def prompts(self, kernel: Kernel) -> tuple[float, str] | None:
+    def get_prompt_share_and_basis(self, kernel: Kernel) -> tuple[float, str] | None:
         """Return (0..1: share of the prompts, by what) of a kernel; None outside of mixed steps and
         where its step does not say."""
         step = None if kernel.step is None else self._steps.get(kernel.step)
@@ -63,12 +63,14 @@ class MixedSteps:
             by, prompts, total = TOKENS, step.prompt_tokens, step.tokens
         return None if prompts is None or not total else (prompts / total, by)
 
-    def sum_prompts(self, kernels: Iterable[Kernel]) -> tuple[float, str] | tuple[None, None]:
+    def sum_prompt_ns_and_basis(
+        self, kernels: Iterable[Kernel]
+    ) -> tuple[float, str] | tuple[None, None]:
         """Return the time of the prompts in these kernels, and by what; (None, None) where one
         kernel's is not known."""
         total, bases = 0.0, dict[str, None]()
         for kernel in kernels:
-            share = self.prompts(kernel)
+            share = self.get_prompt_share_and_basis(kernel)
             if kernel.duration_ns is None or share is None:
                 return None, None
             total += kernel.duration_ns * share[0]
@@ -113,7 +115,7 @@ class PhaseTimes:
         return None if (each := self.token_ns) is None or not each else 1e9 / each
 
 
-def count_same_sequences(run: Run) -> int | None:
+def find_constant_sequence_count(run: Run) -> int | None:
     """Return the sequences of each step, where all steps are of one phase and have as many: what a
     batch is to a server."""
     steps = {(step.phase, step.sequences) for step in run.report.served_steps}
@@ -146,17 +148,17 @@ def _measure_phase(
         phase=phase,
         part=None,
         steps=len(steps),
-        sequences=sum_known(step.sequences for step in steps),
-        tokens=sum_known(step.tokens for step in steps),
+        sequences=sum_if_all_known(step.sequences for step in steps),
+        tokens=sum_if_all_known(step.tokens for step in steps),
         launches=len(kernels),
         kernel_ns=None if running_ns is None else sum_durations_ns(kernels),
         running_ns=running_ns,
-        partial=any(step.partial for step in steps),
+        partial=any(step.may_be_partial for step in steps),
     )
     yield use
     if phase != "mixed" or not use.tokens or not use.kernel_ns or running_ns is None:
         return
-    of_prompts, _ = MixedSteps(run).sum_prompts(kernels)
+    of_prompts, _ = MixedSteps(run).sum_prompt_ns_and_basis(kernels)
     if of_prompts is None:
         return
     for part, took, counts in (
@@ -167,12 +169,12 @@ def _measure_phase(
             [(step.decodes, step.decode_tokens) for step in steps],
         ),
     ):
-        sequences, tokens = (sum_known(numbers) for numbers in zip(*counts, strict=True))
+        sequences, tokens = (sum_if_all_known(numbers) for numbers in zip(*counts, strict=True))
         running = running_ns * took / use.kernel_ns
         yield PhaseTimes(run, phase, part, len(steps), sequences, tokens, None, took, running)
 
 
-def compute_placed_share(report: Report) -> float | None:
+def compute_kernel_time_share_with_layer(report: Report) -> float | None:
     """0..1: share of the kernel time that has a module or layer, of a trace of torch.profiler, or
     of a report of nsys that launched graphs. None where a kernel was not timed; and where none has
     a module, unless a graph was launched or a step is a server's."""

@@ -61,12 +61,12 @@ class AttentionQueries:
     """Kernels, by name, that have so many rows."""
 
     @property
-    def most(self) -> int:
+    def max_tokens(self) -> int:
         """Tokens at most: whole tiles."""
         return self.blocks * self.tile * self.sequences
 
     @property
-    def least(self) -> int:
+    def min_tokens(self) -> int:
         return ((self.blocks - 1) * self.tile + 1) * self.sequences
 
 
@@ -145,7 +145,7 @@ def _build_pass_times(
         launches=len(kernels),
         kernel_ns=took,
         share=took / total if total else 0.0,
-        running_ns=Intervals.of(kernels).length,
+        running_ns=Intervals.make_from_items(kernels).total_ns,
         collective_ns=sum_durations_ns(
             kernel for kernel in kernels if recognise_family(kernel.name) == COLLECTIVE
         ),
@@ -170,7 +170,11 @@ def find_attention_queries(kernels: Sequence[Kernel]) -> AttentionQueries | None
     names: defaultdict[int, set[str]] = defaultdict(set)
     for kernel in kernels:
         rows = kernel.grid_x
-        if kernel.grid_y == kernel.grid_z == 1 and rows and call.least <= rows <= call.most:
+        if (
+            kernel.grid_y == kernel.grid_z == 1
+            and rows
+            and call.min_tokens <= rows <= call.max_tokens
+        ):
             names[rows].add(kernel.name)
     if len(names) != 1:
         return call

@@ -222,7 +222,7 @@ class ModelCache:
         """Models that were asked for and came from the table."""
 
     @cached_property
-    def _versions(self) -> str:
+    def _version_digest(self) -> str:
         code = (
             file
             for package in ("workloads", "orchestrator.estimate", "orchestrator.predict")
@@ -234,12 +234,12 @@ class ModelCache:
     @cached_property
     def all_names(self) -> tuple[str, ...]:
         """All classification models of torchvision, which takes seconds to import."""
-        names = self._shipped.names or self._read("names", tuple[str, ...])
+        names = self._shipped.names or self._read_entry("names", tuple[str, ...])
         if names is None:
             from torchvision import models
 
             names = tuple(models.list_models(module=models))
-            self._write("names", names)
+            self._write_entry("names", names)
         return names
 
     def find_model(self, name: str) -> CalculatorModel | None:
@@ -249,23 +249,23 @@ class ModelCache:
                 model = msgspec.json.decode(self._shipped.models[name], type=CalculatorModel)
                 self.from_table.add(name)
             else:
-                model = self._read(f"model {name}", CalculatorModel)
+                model = self._read_entry(f"model {name}", CalculatorModel)
             if model is None:
                 return None
             self._models[name] = model
         return self._models[name]
 
-    def add(self, name: str, model: CalculatorModel) -> None:
+    def add_model(self, name: str, model: CalculatorModel) -> None:
         self._models[name] = model
-        self._write(f"model {name}", model)
+        self._write_entry(f"model {name}", model)
 
-    def _read(self, name: str, kind: Any) -> Any:
-        key = compute_digest(self._versions, name)
+    def _read_entry(self, name: str, kind: Any) -> Any:
+        key = compute_digest(self._version_digest, name)
         return read_cache_entry(self._folder, key, kind) if self._folder else None
 
-    def _write(self, name: str, value: Any) -> None:
+    def _write_entry(self, name: str, value: Any) -> None:
         if self._folder is not None:
-            write_cache_entry(self._folder, compute_digest(self._versions, name), value)
+            write_cache_entry(self._folder, compute_digest(self._version_digest, name), value)
 
 
 def load_shipped_table() -> ModelTable:

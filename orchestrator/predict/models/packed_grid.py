@@ -74,7 +74,7 @@ class _NumberedItems:
         self.items: list[Any] = []
         self._numbers: dict[str, int] = {}
 
-    def number(self, item: Any) -> int:
+    def get_or_add_number(self, item: Any) -> int:
         """Return the number of an item, which is kept at its first use."""
         key = json.dumps(item)
         if key not in self._numbers:
@@ -109,7 +109,7 @@ def pack_time_grid(
     packed_models = []
     for model in models:
         beyond = _NumberedItems()
-        cells, grid = general.cells(model)
+        cells, grid = general.build_cells_and_curves(model)
         numbers = {
             name: [-1 if (number := getattr(cell, name)) is None else number for _, cell in cells]
             for name in ("curve", "split", "backward")
@@ -117,7 +117,7 @@ def pack_time_grid(
         layout = {
             "said": [sentence for sentence, _ in cells],
             **{name: row for name, row in numbers.items() if max(row, default=-1) >= 0},
-            "beyond": [beyond.number(cell.beyond) for _, cell in cells],
+            "beyond": [beyond.get_or_add_number(cell.beyond) for _, cell in cells],
         }
         splits = [
             {
@@ -144,10 +144,10 @@ def pack_time_grid(
         packed_models.append(
             _pack_model(model, sizes)
             | {
-                "layout": layouts.number(layout),
+                "layout": layouts.get_or_add_number(layout),
                 "beyond": beyond.items,
                 "knots": encode_uint16(knots),
-                "rows": [rows.number(split) for split in splits],
+                "rows": [rows.get_or_add_number(split) for split in splits],
                 "splits": encode_uint16(amounts),
                 **(_pack_amounts(model.amounts, lists) if published is not None else {}),
             }
@@ -211,7 +211,9 @@ class _SharedCells:
         ]
         self.known: dict[str, list[tuple[int, GridCell]]] = {}
 
-    def cells(self, model: CalculatorModel) -> tuple[list[tuple[int, GridCell]], TimeGrid]:
+    def build_cells_and_curves(
+        self, model: CalculatorModel
+    ) -> tuple[list[tuple[int, GridCell]], TimeGrid]:
         """Return (the number of its words, the cell) of each, and the curves and splits that cells
         point at."""
         is_plain = self.is_plain if model.network.works else [False] * len(self.machines)
@@ -229,7 +231,7 @@ class _SharedCells:
                 optimizer = OPTIMIZERS[column % len(OPTIMIZERS)]
                 name = model.network.names.get(optimizer, model.network.name)
                 sentences = _make_general_sentences(cell, name, machine.name)
-                computed[machine.name].append((self.sentences.number(sentences), cell))
+                computed[machine.name].append((self.sentences.get_or_add_number(sentences), cell))
         cells: list[tuple[int, GridCell]] = []
         for machine, is_shared in zip(self.machines, is_plain, strict=True):
             machine_cells = (self.known.get(machine.name) if is_shared else None) or computed[
@@ -251,7 +253,7 @@ def _pack_amounts(amounts_of_model: NetworkAmounts, lists: _NumberedItems) -> di
     def pack_rows(rows: Sequence[GroupAmount]) -> tuple[int, str]:
         names = [(WORK[row.group], row.part) for row in rows]
         values = [value for row in rows for point in row.points for value in point]
-        return lists.number(names), encode_float32(values)
+        return lists.get_or_add_number(names), encode_float32(values)
 
     parts = {str(size): pack_rows(rows) for size, rows in amounts_of_model.steps.items()}
     parts |= {name: pack_rows(rows) for name, rows in amounts_of_model.optimizers.items()}

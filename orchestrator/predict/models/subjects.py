@@ -69,7 +69,7 @@ def _build_planned_subject(question: Question, on_gpu: bool, note: Note) -> Subj
         lines = compute_training_lines(planned, optimizer, precision)
     memory, reason = None, None
     if on_gpu:
-        memory, reason = _trace_step_memory(planned.spec, optimizer, precision, note)
+        memory, reason = _trace_step_memory_or_reason(planned.spec, optimizer, precision, note)
     return Subject(
         planned.spec,
         planned.family,
@@ -83,7 +83,7 @@ def _build_planned_subject(question: Question, on_gpu: bool, note: Note) -> Subj
     )
 
 
-def _trace_step_memory(
+def _trace_step_memory_or_reason(
     spec: str, optimizer: str, precision: str, note: Note
 ) -> tuple[StepMemory | None, str | None]:
     """Return (what the allocator's replay needs of a network of a family, why there is none).

@@ -87,14 +87,16 @@ class ChartLine:
         return SERIES[self.colour % len(SERIES)]
 
     @property
-    def end(self) -> tuple[float, float]:
+    def last_point(self) -> tuple[float, float]:
         """Its last point."""
         return [*self.points.items()][-1]
 
 
-def make_chart_lines(values: Mapping[str, Mapping[Any, float]], least: int = 1) -> list[ChartLine]:
+def make_chart_lines(
+    values: Mapping[str, Mapping[Any, float]], min_points: int = 1
+) -> list[ChartLine]:
     """Return a line for each name with ``least`` batch sizes or more, through its values."""
-    points_by_name = {name: points for name, points in values.items() if len(points) >= least}
+    points_by_name = {name: points for name, points in values.items() if len(points) >= min_points}
     return [
         ChartLine(name, dict(sorted(points.items())), colour)
         for colour, (name, points) in enumerate(points_by_name.items())
@@ -145,7 +147,7 @@ def draw_batch_chart(
     *,
     log: bool = False,
     decades: bool = False,
-    up: str = "",
+    y_label: str = "",
     axis: str = "batch size",
     labels: Mapping[float, str] | None = None,
 ) -> Chart | None:
@@ -159,7 +161,7 @@ def draw_batch_chart(
     """
     if not lines:
         return None
-    figure, axes = make_axes(y=up)
+    figure, axes = make_axes(y=y_label)
     for line in lines:
         if line.bounds:
             lows, highs = zip(*line.bounds.values(), strict=True)
@@ -468,7 +470,8 @@ def _label_line_ends(
     """
     low, high = map(scale, axes.get_ylim())
     ends = sorted(
-        ((scale(line.end[1]) - low) / (high - low), number) for number, line in enumerate(lines[:8])
+        ((scale(line.last_point[1]) - low) / (high - low), number)
+        for number, line in enumerate(lines[:8])
     )
     heights: list[float] = []
     for end, _ in ends:
@@ -477,7 +480,7 @@ def _label_line_ends(
     for index in reversed(range(len(heights))):  # as far down as the top needs
         heights[index] = min(heights[index], above)
         above = heights[index] - LABEL
-    last = max(line.end[0] for line in lines)
+    last = max(line.last_point[0] for line in lines)
     beside: dict[str, Any] = {
         "xycoords": "axes fraction",
         "textcoords": "offset points",
@@ -486,8 +489,8 @@ def _label_line_ends(
     }
     for (end, number), height in zip(ends, heights, strict=True):
         line, spot = lines[number], (1.0, height)
-        if led and (line.end[0] != last or abs(height - end) > LABEL / 5):
-            x, y = convert_to_axes_fraction(axes, *line.end)
+        if led and (line.last_point[0] != last or abs(height - end) > LABEL / 5):
+            x, y = convert_to_axes_fraction(axes, *line.last_point)
             axes.plot(
                 (x, 1.025),
                 (y, height),

@@ -102,7 +102,7 @@ def draw_flops_chart(layer: str, networks: Named) -> Chart | None:
         lambda value: drop_trailing_zeros(format_si(float(value))),
         "; ".join(notes),
         decades=is_wide,
-        up="FLOP",
+        y_label="FLOP",
     )
 
 
@@ -126,7 +126,7 @@ def draw_clocks_chart(layer: str, networks: Named) -> Chart | None:
         lambda value: drop_trailing_zeros(format_time(value * 1e9)),
         "medians; clock: synchronized, no profiler; profiler: the same layer in the profiler "
         "report",
-        up="time per step",
+        y_label="time per step",
     )
 
 
@@ -207,7 +207,7 @@ def draw_gains_by_batch(studies: Sequence[NetworkSpeedup]) -> Iterator[Chart | N
             title = f"Times faster than {base} by {unit}, by batch size"
             note += "; shaded: 95% interval"
             yield draw_batch_chart(
-                f"all-{level}", title, lines, format_ratio, note, up="times faster"
+                f"all-{level}", title, lines, format_ratio, note, y_label="times faster"
             )
 
 

@@ -260,12 +260,12 @@ def _link_shape(hit: HoverArea, drawing: str, label: str) -> str:
     return f'<a href="{escape(hit.href)}"{attributes} aria-label="{label}">{drawing}</a>'
 
 
-def shorten_label(label: str, most: int = 28) -> str:
+def shorten_label(label: str, max_characters: int = 28) -> str:
     """Short enough for a place beside a line, and of characters that can be drawn."""
     text = "".join(
-        character if character.isprintable() else "\ufffd" for character in label[-most:]
+        character if character.isprintable() else "\ufffd" for character in label[-max_characters:]
     )
-    return text if len(label) <= most else "…" + text[1:]
+    return text if len(label) <= max_characters else "…" + text[1:]
 
 
 def clean_svg(text: str, description: str, shapes: str) -> str:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from perfctl.orchestrator.ledger.usage.inference import WAYS, InferenceLatency, InferencePoint
 from perfctl.orchestrator.ledger.usage.readings import (
     group_samples_by_device,
-    list_sample_points,
+    list_ns_and_value_of_field,
 )
 from perfctl.orchestrator.report.charts.charts import (
     Chart,
@@ -63,7 +63,7 @@ def _make_latency_reader(
 
 def find_host_cores(point: InferencePoint) -> float | None:
     """Return the cores that the lightest run kept busy that recorded it."""
-    cores = (use.ways.host_cores for use in point.uses)
+    cores = (use.utilization_by_source.host_cores for use in point.uses)
     return next((count for count in cores if count is not None), None)
 
 
@@ -201,7 +201,7 @@ def _draw_model_lines(
     is_log = name.startswith(LOG_CHARTS) and min(every) > 0 and max(every) > LOG_FACTOR * min(every)
     up = f"{_format_axis_title(title)}{', log axis' if is_log else ''}"
     title = f"{title}, by batch size"
-    return draw_batch_chart(name, title, series, show, note, decades=is_log, up=up)
+    return draw_batch_chart(name, title, series, show, note, decades=is_log, y_label=up)
 
 
 def _draw_step_parts(points: Sequence[InferencePoint]) -> Chart | None:
@@ -237,7 +237,7 @@ def _draw_device_samples(points: Sequence[InferencePoint]) -> Iterator[Chart | N
         for model, batch, use in [(p.model, p.batch, use) for p in points for use in p.uses]:
             devices = group_samples_by_device(use.run)
             for device, samples in devices.items():
-                values = list_sample_points(samples, field)
+                values = list_ns_and_value_of_field(samples, field)
                 if len(values) > 1:
                     step = -(-len(values) // SAMPLES_MAX)
                     parts = [values[start : start + step] for start in range(0, len(values), step)]

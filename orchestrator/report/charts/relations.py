@@ -257,7 +257,7 @@ def draw_all_relation_charts(observations: Sequence[SizeObservation]) -> dict[st
     few: dict[str, dict[str, int]] = {chart.name: {} for chart in charts}
     for row in rows:
         name = f"bench-{row.quantity.lower()}-against-{row.size}"
-        if row.few and row.ranked and name in few:
+        if row.has_few_points and row.ranked and name in few:
             few[name][row.family] = row.points
     return {
         chart.name: replace(chart, warning=warn_of_few_points(few[chart.name])) for chart in charts

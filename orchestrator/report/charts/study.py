@@ -10,7 +10,10 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from perfctl.orchestrator.counts.counters.sums import read_instruction_counts
-from perfctl.orchestrator.counts.hardware.peaks import find_fastest_gpu, find_recorded_gpu
+from perfctl.orchestrator.counts.hardware.peaks import (
+    find_fastest_gpu_and_flop_rate,
+    find_recorded_gpu,
+)
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.ledger.prepared import (
@@ -25,7 +28,7 @@ from perfctl.orchestrator.ledger.usage.counters import (
     get_counter_unit,
 )
 from perfctl.orchestrator.ledger.usage.inference import LIGHTEST_FIRST
-from perfctl.orchestrator.ledger.usage.readings import is_host_sample, list_sample_points
+from perfctl.orchestrator.ledger.usage.readings import is_host_sample, list_ns_and_value_of_field
 from perfctl.orchestrator.ledger.usage.run_usage import (
     COMMUNICATION,
     COMPUTE,
@@ -89,16 +92,16 @@ Usages = Sequence[tuple[str, Sequence[RunUsage]]]
 """(model, its runs); the model is "" if there is only one."""
 Quantities = Mapping[str, Callable[[RunUsage], float | None]]
 BUSY_SHARES: Quantities = {
-    "kernels": lambda run: run.ways.kernels.value,
-    "NVML": lambda run: run.ways.nvml.value,
-    "DLProf": lambda run: run.ways.dlprof.value,
+    "kernels": lambda run: run.utilization_by_source.kernels.value,
+    "NVML": lambda run: run.utilization_by_source.nvml.value,
+    "DLProf": lambda run: run.utilization_by_source.dlprof.value,
 }
 MEMORY_USES: Quantities = {
-    "process, NVML": lambda run: run.memory.process,
-    "device in use": lambda run: run.memory.device,
-    "reserved": lambda run: run.memory.reserved,
-    "host, all processes": lambda run: run.memory.host_all,
-    "host resident": lambda run: run.memory.host,
+    "process, NVML": lambda run: run.memory_use.process,
+    "device in use": lambda run: run.memory_use.device,
+    "reserved": lambda run: run.memory_use.reserved,
+    "host, all processes": lambda run: run.memory_use.host_all,
+    "host resident": lambda run: run.memory_use.host,
 }
 
 
@@ -132,9 +135,11 @@ def assign_layer_colours(ledger: Ledger) -> dict[str, int]:
     their own."""
     weight: dict[str, float] = defaultdict(float)
     for row in ledger.rows:
-        weight[row.place] += (row.share or 0) + 1e-18 * (row.estimated.value or 0)
+        weight[row.layer_label] += (row.share or 0) + 1e-18 * (row.estimated.value or 0)
     top = set(sorted(weight, key=lambda layer: -weight[layer])[:COLORED_LAYERS])
-    order = [layer for layer in dict.fromkeys(row.place for row in ledger.rows) if layer in top]
+    order = [
+        layer for layer in dict.fromkeys(row.layer_label for row in ledger.rows) if layer in top
+    ]
     return {layer: number for number, layer in enumerate(order)}
 
 
@@ -160,7 +165,7 @@ def find_axis_scale(study: Study) -> AxisScale:
     if len(places) < len(study.points):
         places = {point: 2.0**index for index, point in enumerate(study.points)}
     labels = {position: format_point(point) for point, position in places.items()}
-    return AxisScale(study.axis, places, labels)
+    return AxisScale(study.axis_name, places, labels)
 
 
 def _draw_time_charts(
@@ -189,7 +194,7 @@ def _draw_time_charts(
                 [line],
                 format_seconds_tick,
                 f"{bases}; median and range over {steps} steps",
-                up=f"time per {unit}",
+                y_label=f"time per {unit}",
                 axis=scale.axis,
                 labels=scale.labels,
             )
@@ -209,7 +214,7 @@ def _draw_recorded_memory(key: str, points: Sequence[BatchPoint], scale: AxisSca
         lines,
         format_bytes_tick,
         note,
-        up="memory",
+        y_label="memory",
         axis=scale.axis,
         labels=scale.labels,
     )
@@ -221,7 +226,9 @@ def _draw_layer_shares(key: str, ledger: Ledger, colors: Colours, scale: AxisSca
         return None
     parts: dict[Point, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for row in timed:
-        parts[row.batch][row.place if row.place in colors else "other layers"] += row.share or 0
+        parts[row.batch][row.layer_label if row.layer_label in colors else "other layers"] += (
+            row.share or 0
+        )
     for item in ledger.unattributed:
         parts[item.batch]["not attributed"] += item.share
     by_batch = f", by {scale.axis}" if len(parts) > 1 else ""
@@ -244,7 +251,7 @@ def _draw_breakdown(key: str, analysis: Analysis) -> Chart | None:
     ] or [(None, analysis.study.prepared_runs)]
     breakdowns: dict[Point, TimeBreakdown] = {}
     for batch, runs in groups:
-        of_runs = (run.usage.breakdown for run in runs if run is not None)
+        of_runs = (run.usage.time_breakdown for run in runs if run is not None)
         if (breakdown := next(filter(None, of_runs), None)) is not None:
             breakdowns[batch] = breakdown
     if not breakdowns:
@@ -276,7 +283,9 @@ def draw_flat_clock_chart(key: str, analysis: Analysis) -> Chart | None:
         if batch is None:
             continue
         times[layer_pass][batch] = timed.nanoseconds / 1e9
-        peak = find_fastest_gpu(find_recorded_gpu(timed.run), analysis.study.precision)
+        peak = find_fastest_gpu_and_flop_rate(
+            find_recorded_gpu(timed.run), analysis.study.precision
+        )
         if peak is not None and timed.macs:
             minima[layer_pass][batch] = 2 * timed.macs / peak[1]
     layer_pass = max(times, key=lambda key: len(times[key]), default=("", ""))
@@ -293,7 +302,7 @@ def draw_flat_clock_chart(key: str, analysis: Analysis) -> Chart | None:
         format_seconds_tick,
         note if len(lines) > 1 else "from the report",
         decades=True,
-        up="time, log axis",
+        y_label="time, log axis",
     )
 
 
@@ -312,20 +321,20 @@ def draw_instruction_counts(key: str, analysis: Analysis) -> Chart | None:
         ):
             values[ESTIMATED][row.batch] = row.whole_estimate / 2
     for prepared in analysis.study.prepared_batches:
-        if prepared.counted is None or not isinstance(prepared.batch, int):
+        if prepared.counted_run is None or not isinstance(prepared.batch, int):
             continue
         for name in ("fadd", "ffma"):
             total, state = 0.0, "measured"
-            for kernel, _ in prepared.counted.launches:
+            for kernel, _ in prepared.counted_run.measured_launches:
                 if kernel.name in window.kernels:
-                    counters = prepared.counted.values.get(kernel.launch, {})
+                    counters = prepared.counted_run.values.get(kernel.launch, {})
                     value = read_instruction_counts(counters).get(name)
                     rule = prepared.completed_counts.get(kernel.launch)
                     if value is None and rule is not None:
                         value, state = getattr(rule, name), "derived"
                     total += value or 0
             if total:
-                steps = prepared.counted.steps or 1
+                steps = prepared.counted_run.step_count or 1
                 values[f"{name.upper()}, {state}"][prepared.batch] = total / steps
     lines = make_chart_lines(values, 2)
     if len(lines) < 2 or lines[0].label != ESTIMATED:
@@ -339,7 +348,7 @@ def draw_instruction_counts(key: str, analysis: Analysis) -> Chart | None:
         lambda n: drop_trailing_zeros(format_si(n)),
         f"estimated multiply-adds of {layer_pass}; instructions of {kernels}",
         decades=True,
-        up="number, log axis",
+        y_label="number, log axis",
     )
 
 
@@ -357,7 +366,7 @@ def _draw_ratio_chart(key: str, ledger: Ledger, colors: Colours, scale: AxisScal
         ChartLine(
             name,
             {scale.places[row.batch]: row.ratio or 1 for row in rows},
-            colors.get(rows[0].place, 7),
+            colors.get(rows[0].layer_label, 7),
         )
         for name, rows in groups.items()
         if name in furthest
@@ -377,7 +386,7 @@ def _draw_ratio_chart(key: str, ledger: Ledger, colors: Colours, scale: AxisScal
         format_ratio,
         note,
         log=True,
-        up="executed / estimated",
+        y_label="executed / estimated",
         axis=scale.axis,
         labels=scale.labels,
     )
@@ -415,7 +424,7 @@ def draw_utilization_chart(name: str, usages: Usages) -> Chart | None:
     values = _group_values_by_batch(usages, BUSY_SHARES)
     if chart := _draw_usage_chart(name, title, values, format_share_tick, note):
         return chart
-    values = _group_values_by_batch(usages, {"": lambda run: run.ways.host_cores})
+    values = _group_values_by_batch(usages, {"": lambda run: run.utilization_by_source.host_cores})
     note = "cores that the run's processes kept busy in its steps, mean over time"
     return _draw_usage_chart(name, "Host cores busy", values, lambda cores: f"{cores:.3g}", note)
 
@@ -466,7 +475,9 @@ def _make_sample_lines(
     lines = []
     for colour, (device, of_device) in enumerate(devices.items()):
         points = (
-            compute_counter_rates(of_device) if counters else list_sample_points(of_device, field)
+            compute_counter_rates(of_device)
+            if counters
+            else list_ns_and_value_of_field(of_device, field)
         )
         parts = group_by(points, lambda point: (point[0] - begin) // width).values()
         if len(parts) >= SERIES_POINTS_MIN:
@@ -545,4 +556,4 @@ def _draw_usage_chart(
             for (model, quantity), points in values.items()
         }
     )
-    return draw_batch_chart(name, f"{title}, by batch size", lines, show, note, up=up)
+    return draw_batch_chart(name, f"{title}, by batch size", lines, show, note, y_label=up)

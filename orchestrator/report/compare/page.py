@@ -181,7 +181,7 @@ def _build_aligned_cells(match: AlignedPair, part: ComparedWork) -> tuple[Cell, 
         counted = Cell(format_ratio(part.flops), f"{part.flops:.6g}", value=part.flops)
     return (
         text_cell(match.pair.heading),
-        text_cell(match.pair.batch) if match.pair.batch else missing_cell(unknown),
+        text_cell(match.pair.batch_label) if match.pair.batch_label else missing_cell(unknown),
         text_cell(part.name if part.layer or part.row else part.direction),
         missing_cell(unknown)
         if is_timed_only
@@ -244,7 +244,10 @@ def _build_pairs_text_table(
 ) -> Table:
     """Return a table of texts about these pairs."""
     titles = "; ".join(
-        f"{pair.heading}, {pair.axis}{pair.batch}" if pair.batch else pair.heading for pair in pairs
+        f"{pair.heading}, {pair.batch_prefix}{pair.batch_label}"
+        if pair.batch_label
+        else pair.heading
+        for pair in pairs
     )
     cells = tuple(tuple(map(text_cell, row)) for row in rows)
     return Table(tuple(text_columns(*labels)), cells, f"{caption}: {titles}", tools=False)
@@ -263,7 +266,7 @@ def _build_quantity_chapters(comparison: Comparison) -> Iterator[View]:
                     order.index(
                         NOT_JUDGED if item[1].result == NOT_JUDGED else choose_result_style(item[1])
                     ),
-                    -item[1].weight,
+                    -item[1].distance_of_medians,
                 )
             )
         if any(PER_REPORT in (row.basis or "") for _, row in chosen):
@@ -352,7 +355,7 @@ def build_comparison_summary(comparison: Comparison) -> View:
     # what did not change is omitted below layers, and counts below steps
     for level, is_short in ((layers, False), (kernels, bool(layers)), (counts, bool(steps))):
         listed = [item for item in level if not is_short or choose_result_style(item[1])]
-        rows += sorted(listed, key=lambda item: -item[1].weight)
+        rows += sorted(listed, key=lambda item: -item[1].distance_of_medians)
     table = build_quantity_table("", rows, without=("95% interval", "reason"), limit=TERMINAL_ROWS)
     notes = [describe_gate(comparison)]
     if table and table.hidden:
@@ -371,7 +374,11 @@ def write_pull_request_markdown(comparison: Comparison) -> str:
     """Return a summary for a pull request: the sentences of the page, and folded tables of the rows
     that count."""
     sentences = describe_comparison(comparison, tuple(map(align_rows_of_pair, comparison.pairs)))
-    worse, better, news = comparison.regressions, comparison.improvements, comparison.news
+    worse, better, news = (
+        comparison.regressions,
+        comparison.improvements,
+        comparison.new_gone_or_different_rows,
+    )
     steps = select_quantity_rows(comparison, ("step", "time"), ("step", "memory"))
     hidden = len(sentences.findings) - SENTENCES
     return documents.write_markdown(
@@ -415,9 +422,9 @@ def build_comparison_output(comparison: Comparison) -> CompareOutput:
         b=ComparedSide(b, [run.id for pair in comparison.pairs for run in pair.runs_b]),
         regressions=len(comparison.regressions),
         improvements=len(comparison.improvements),
-        other_changes=len(comparison.news),
+        other_changes=len(comparison.new_gone_or_different_rows),
         not_comparable=len(comparison.not_comparable),
-        findings=sentences.stated[0],
+        findings=sentences.finding_and_warning_sentences[0],
         warnings=sentences.warnings,
         pairs=pairs,
     )

@@ -53,7 +53,7 @@ def list_equal_columns(pairs: Sequence[ComparedPair]) -> list[str]:
     """Return "workload" and "batch" if they are equal in all pairs, and need no column."""
     values = {
         "workload": {pair.heading for pair in pairs},
-        "batch": {pair.batch for pair in pairs},
+        "batch": {pair.batch_label for pair in pairs},
     }
     return [label for label, distinct in values.items() if len(distinct) < 2]
 
@@ -137,7 +137,7 @@ def _build_quantity_cells(
     title = "; ".join(filter(None, (row.key.kernel[:1000], row.basis))) or None
     return (
         text_cell(pair.heading),
-        text_cell(pair.batch or DASH),
+        text_cell(pair.batch_label or DASH),
         Cell(name[: NAME_MAX - 1] + "…" if len(name) > NAME_MAX else name, title, value=row.name),
         _build_side_value_cell(row, row.before, "A"),
         _build_side_value_cell(row, row.after, "B"),

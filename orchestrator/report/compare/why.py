@@ -65,22 +65,28 @@ def describe_change_cause(match: AlignedPair) -> str | None:
     if not match.parts:
         return None
     if is_change_between_kernels(match):
-        assert match.step is not None and match.step.medians is not None
-        a, b = match.step.medians
-        much = f"{_format_signed_time(match.whole or 0.0)} of the {_format_signed_time(b - a)}"
+        assert match.step is not None and match.step.medians_of_both is not None
+        a, b = match.step.medians_of_both
+        much = (
+            f"{_format_signed_time(match.total_change_ns or 0.0)} of the "
+            f"{_format_signed_time(b - a)}"
+        )
         return f"Kernels account for {much}; the rest is between kernels (host, launches, data)"
-    if match.has_kernels and len(match.of(SAME)) == len(match.parts):
+    if match.has_kernels and len(match.select_parts_of_kind(SAME)) == len(match.parts):
         launches = ""
-        if match.launches is not None:
+        if match.launches_of_both is not None:
             span = " per step" if match.per_step else ""
-            launches = f" ({match.launches[0]:,.6g} launches{span})"
+            launches = f" ({match.launches_of_both[0]:,.6g} launches{span})"
         text = f"Both sides run the same kernels equally often on the same grids{launches}"
-        if match.result in CHANGED and (factor := match.unchanged) is not None:
+        if (
+            match.step_or_kernel_result in CHANGED
+            and (factor := match.time_ratio_of_same_work) is not None
+        ):
             return f"{text}; they took {factor:.2f} times as long"
         return text
     algorithms = [cause for cause in match.causes if cause.kind in (ALGORITHM, ARITHMETIC)]
     lead = match.causes[0]
-    is_unchanged = not match.whole or match.result in (NOT_SHOWN, WITHIN)
+    is_unchanged = not match.total_change_ns or match.step_or_kernel_result in (NOT_SHOWN, WITHIN)
     if lead.kind in (SAME, TIMED) and not algorithms and is_unchanged:
         return None  # what moved most of what did not move
     weight = abs(lead.change)
@@ -91,9 +97,9 @@ def describe_change_cause(match: AlignedPair) -> str | None:
 
 def describe_part_of_change(change: float, match: AlignedPair) -> str:
     """Return "+0.48 ms of the +0.50 ms of kernel time"."""
-    if not match.timed:
+    if not match.has_comparable_times:
         return f"{_format_signed_time(change)} at the clocks of ncu"
-    total, basis = match.whole, "of kernel time" if match.has_kernels else "of the step"
+    total, basis = match.total_change_ns, "of kernel time" if match.has_kernels else "of the step"
     if not total:
         return _format_signed_time(change)
     if abs(change - total) < 0.005 * abs(total):
@@ -112,7 +118,7 @@ def describe_part_of_change(change: float, match: AlignedPair) -> str:
 def _describe_grouped_cause(cause: ChangeCause, match: AlignedPair) -> str:
     places, much = _name_parts_of_cause(cause), describe_part_of_change(cause.change, match)
     if cause.kind in (ALGORITHM, ARITHMETIC):
-        if cause.time_ratio is not None and match.timed:
+        if cause.time_ratio is not None and match.has_comparable_times:
             much = f"{format_percent_change(cause.time_ratio - 1)} time; {much}"
         if cause.flops is not None and cause.kind == ALGORITHM:
             much = f"{format_significant(cause.flops)} times the FLOPs, {much}"

@@ -74,14 +74,16 @@ def describe_comparison(comparison: Comparison, pairs: Sequence[AlignedPair]) ->
     several = len({pair.heading for pair in comparison.pairs}) > 1
     heads = list(_list_step_findings(comparison, pairs, several))
     aligned = [
-        (match, part) for match in pairs for part in match.of(ALGORITHM, ARITHMETIC, OTHER_KERNELS)
+        (match, part)
+        for match in pairs
+        for part in match.select_parts_of_kind(ALGORITHM, ARITHMETIC, OTHER_KERNELS)
     ]
     in_layers = {
         (id(match.pair), part.layer, part.direction) for match, part in aligned if part.layer
     }
     news = [
         (pair, row)
-        for pair, row in comparison.news
+        for pair, row in comparison.new_gone_or_different_rows
         if row.key.level != "kernel" or (id(pair), *row.key[3:5]) not in in_layers
     ]
     findings = []
@@ -118,7 +120,7 @@ def describe_comparison(comparison: Comparison, pairs: Sequence[AlignedPair]) ->
 
 
 def _list_step_findings(
-    comparison: Comparison, pairs: Sequence[AlignedPair], several: bool
+    comparison: Comparison, pairs: Sequence[AlignedPair], states_batch: bool
 ) -> Iterator[Finding]:
     measured = [
         (pair, row) for pair in comparison.pairs if (row := _choose_step_time_row(pair)) is not None
@@ -128,23 +130,25 @@ def _list_step_findings(
             measured, key=lambda item: (item[1].result in CHANGED, abs(item[1].change or 0.0))
         )
         further = "; ".join(
-            f"{_describe_batches([other], several).strip() or 'elsewhere'} "
+            f"{_describe_batches([other], states_batch).strip() or 'elsewhere'} "
             f"{format_percent_change(row.change or 0.0)} ({row.result})"
             for other, row in measured
             if other is not pair
         )
-        text = _describe_step_change(pair, row, comparison, several)
+        text = _describe_step_change(pair, row, comparison, states_batch)
         yield Finding(f"{text} {further[:1].upper()}{further[1:]}." if further else text, "steps")
     else:
-        yield _describe_comparison_without_steps(comparison, pairs, several)
+        yield _describe_comparison_without_steps(comparison, pairs, states_batch)
     chosen = [match for match in pairs if (match.pair is pair if measured else match.pair.rows)]
     for match in chosen[:1]:
         if match.pair.is_busy and not match.has_kernels:
             continue  # other programs may have caused the change
         if cause := describe_change_cause(match):
-            is_one = len(pairs) == 1 or not match.pair.batch
+            is_one = len(pairs) == 1 or not match.pair.batch_label
             yield Finding(
-                f"{cause}{'' if is_one else f' ({match.pair.axis}{match.pair.batch})'}.", "why"
+                f"{cause}"
+                f"{'' if is_one else f' ({match.pair.batch_prefix}{match.pair.batch_label})'}.",
+                "why",
             )
         if differences := describe_likely_differences(match):
             yield Finding(differences, "differences")
@@ -166,7 +170,7 @@ def _list_one_sided_layers(comparison: Comparison) -> Iterator[Finding]:
 
 
 def _list_changed_kernels(
-    aligned: Sequence[tuple[AlignedPair, ComparedWork]], several: bool
+    aligned: Sequence[tuple[AlignedPair, ComparedWork]], states_batch: bool
 ) -> Iterator[Finding]:
     """Yield layers that run other kernels, each once for all batch sizes that changed alike."""
     groups = group_by(
@@ -183,13 +187,13 @@ def _list_changed_kernels(
             text += f", {format_percent_change(part.b.ns / part.a.ns - 1)} time"
             text += f" ({format_time(part.a.ns)} in A, {format_time(part.b.ns)} in B)"
         yield Finding(
-            f"{text}{_describe_batches([match.pair for match, _ in group], several)}.", "why"
+            f"{text}{_describe_batches([match.pair for match, _ in group], states_batch)}.", "why"
         )
 
 
 def _describe_algorithm_change(part: ComparedWork) -> str:
     """Return "Winograd F(2x2,3x3) → implicit GEMM"."""
-    names = list(map(join_algorithm_names, part.methods))
+    names = list(map(join_algorithm_names, part.algorithms_or_types_of_sides))
     if part.kind == OTHER_KERNELS:
         return f"different kernels of {names[-1] or 'the same kind'}"
     return " → ".join(names)
@@ -198,13 +202,13 @@ def _describe_algorithm_change(part: ComparedWork) -> str:
 def _choose_step_time_row(pair: ComparedPair) -> ComparedRow | None:
     """Return the time of a step on both sides, or of its kernels if the step was not timed; None
     without either."""
-    every = (row for row in pair.rows if row.key[:2] == ("step", "time") and row.medians)
+    every = (row for row in pair.rows if row.key[:2] == ("step", "time") and row.medians_of_both)
     rows = {row.key.item: row for row in every if row.basis != KERNEL_BASIS["ncu"]}
     return rows.get("step") or rows.get(KERNELS)
 
 
 def _describe_comparison_without_steps(
-    comparison: Comparison, pairs: Sequence[AlignedPair], several: bool
+    comparison: Comparison, pairs: Sequence[AlignedPair], states_batch: bool
 ) -> Finding:
     """Return the time of complete reports if their steps are unknown, otherwise the executed
     FLOPs."""
@@ -212,13 +216,14 @@ def _describe_comparison_without_steps(
         if (
             match.has_kernels
             and not match.per_step
-            and match.total is not None
-            and all(match.total)
+            and match.total_ns_of_both is not None
+            and all(match.total_ns_of_both)
         ):
-            a, b = match.total
+            a, b = match.total_ns_of_both
             return Finding(
                 "All kernels of the report took "
-                f"{_describe_time_change(b / a - 1)}{_describe_batches([match.pair], several)}: "
+                f"{_describe_time_change(b / a - 1)}"
+                f"{_describe_batches([match.pair], states_batch)}: "
                 f"{format_time(a)} in A, {format_time(b)} in B. perfctl does not judge this, "
                 "because the number of steps is unknown.",
                 "why",
@@ -227,7 +232,9 @@ def _describe_comparison_without_steps(
         row.result
         for pair in comparison.pairs
         for row in pair.rows
-        if row.key[:2] == ("layer", "flops") and row.medians and row.key.layer != UNATTRIBUTED
+        if row.key[:2] == ("layer", "flops")
+        and row.medians_of_both
+        and row.key.layer != UNATTRIBUTED
     ]
     if not results:
         text = "A and B have nothing in common to compare."
@@ -250,15 +257,15 @@ def _describe_comparison_without_steps(
 
 
 def _describe_step_change(
-    pair: ComparedPair, row: ComparedRow, comparison: Comparison, several: bool
+    pair: ComparedPair, row: ComparedRow, comparison: Comparison, states_batch: bool
 ) -> str:
     """Return how the step changed, in one sentence of at most 140 characters, and why perfctl
     states no more."""
-    assert row.medians is not None
+    assert row.medians_of_both is not None
     is_step = row.key.item == "step"
     subject = "The step" if is_step else "The kernels of a step"
-    a, b = map(format_time, row.medians)
-    suffix, both = _describe_batches([pair], several), f"{a} in A, {b} in B"
+    a, b = map(format_time, row.medians_of_both)
+    suffix, both = _describe_batches([pair], states_batch), f"{a} in A, {b} in B"
     gate = f"{comparison.gate * 100:g}%"
     if row.result in CHANGED:
         have = "is" if is_step else "are"
@@ -345,14 +352,14 @@ def _group_rows_by_result(rows: list[Counts]) -> list[list[Counts]]:
     return list(groups.values())
 
 
-def _describe_quantity_change(group: list[Counts], several: bool) -> str:
+def _describe_quantity_change(group: list[Counts], states_batches: bool) -> str:
     """Return the change of one quantity at one or several batch sizes, the weightiest in full.
 
     "conv2 forward is 20.1% slower at batch 64 (95% interval +18.9% to +21.2%; 4.12 ms in A,
     4.95 ms in B)."
     """
     pair, row = group[0]
-    places = _describe_batches([pair for pair, _ in group], several)
+    places = _describe_batches([pair for pair, _ in group], states_batches)
     suffix = _describe_batches([pair]) if len(group) > 1 else ""
     if row.result in (NEW, GONE):
         number = row.before or row.after
@@ -362,13 +369,13 @@ def _describe_quantity_change(group: list[Counts], several: bool) -> str:
             f", {format_time(number.median)} {span}{suffix}" if row.key.quantity == "time" else ""
         )
         return f"{row.name} is {row.result}{places}: {MEANING[row.result]}{spent}."
-    assert row.medians is not None
+    assert row.medians_of_both is not None
     # exact counts in full: their difference may be in the last digit
     a, b = (
         format_all_digits(value, "FLOP")
         if row.key.quantity == "flops"
         else format_quantity(row.key.quantity, value)
-        for value in row.medians
+        for value in row.medians_of_both
     )
     both = f"{a} in A, {b} in B"
     if row.result == DIFFERS:
@@ -380,12 +387,12 @@ def _describe_quantity_change(group: list[Counts], several: bool) -> str:
         else "the same in every repeat"
     )
     changes = "".join(
-        f", {_format_unsigned_change(other)} at {pair.batch}" for pair, other in group[1:]
+        f", {_format_unsigned_change(other)} at {pair.batch_label}" for pair, other in group[1:]
     )
     name = {KERNELS: "The kernels of a step are", "step": "The step is"}.get(
         row.key.item, f"{row.name} is"
     )
-    suffix = _describe_batches([pair], several)
+    suffix = _describe_batches([pair], states_batches)
     return (
         f"{name} {_format_unsigned_change(row)} {row.result}{suffix} ({spread}; {both}){changes}."
     )
@@ -395,10 +402,10 @@ def _format_unsigned_change(row: ComparedRow) -> str:
     return format_percent_change(row.change or 0.0).lstrip("+" + MINUS)
 
 
-def _describe_batches(pairs: list[ComparedPair], several: bool = False) -> str:
-    batches = ", ".join(pair.batch for pair in pairs if pair.batch)
-    batch = f" at {pairs[0].axis}{batches}" if batches else ""
-    return f"{batch} of {pairs[0].heading}" if several else batch
+def _describe_batches(pairs: list[ComparedPair], states_batches: bool = False) -> str:
+    batches = ", ".join(pair.batch_label for pair in pairs if pair.batch_label)
+    batch = f" at {pairs[0].batch_prefix}{batches}" if batches else ""
+    return f"{batch} of {pairs[0].heading}" if states_batches else batch
 
 
 def _list_highest_notes(comparison: Comparison) -> Iterator[str]:
@@ -416,9 +423,9 @@ def _list_comparison_warnings(comparison: Comparison) -> Iterator[str]:
     # otherwise the first finding states it
     if len(blocks) > 1 or not any(map(_choose_step_time_row, comparison.not_comparable)):
         for blocked, pairs in blocks.items():
-            batches = ", ".join(pair.batch for pair in pairs if pair.batch)
+            batches = ", ".join(pair.batch_label for pair in pairs if pair.batch_label)
             first = pairs[0]
-            heading = f"{first.heading}{f', {first.axis}{batches}' if batches else ''}"
+            heading = f"{first.heading}{f', {first.batch_prefix}{batches}' if batches else ''}"
             yield f"Not comparable: {heading}: {blocked}. {_ANYWAY}"
     for text in comparison.failed:
         yield f"Failed in B: {text}."
@@ -455,7 +462,8 @@ def _list_comparison_warnings(comparison: Comparison) -> Iterator[str]:
     ]
     for pair, row in wide[:1]:
         yield (
-            f"The spread of {len(wide)} of {comparison.judged} times may hide a change beyond the "
+            f"The spread of {len(wide)} of {comparison.judged_time_count} times may hide a "
+            f"change beyond the "
             f"gate: {row.name}{_describe_batches([pair])} changed by "
             f"{format_interval(row.interval)}. More repeats narrow it."
         )

@@ -93,7 +93,7 @@ def _write_markdown_blocks(view: View, level: int, images: Sequence[str]) -> Ite
     if view.title:
         yield f"{'#' * level} {escape_markdown(view.title)}"
         level += 1
-    findings, warnings = view.stated
+    findings, warnings = view.finding_and_warning_sentences
     properties = (f"- {escape_markdown(f'{name}: {value}')}" for name, value in view.properties)
     numbered = (f"{number}. {escape_markdown(text)}" for number, text in enumerate(findings, 1))
     for items in (
@@ -148,7 +148,7 @@ def write_latex(view: View) -> str:
 def _write_latex_blocks(view: View) -> Iterator[str]:
     if view.title:
         yield f"\\section*{{{escape_latex(view.title)}}}"
-    findings, warnings = view.stated
+    findings, warnings = view.finding_and_warning_sentences
     properties = (f"{name}: {value}" for name, value in view.properties)
     yield from _write_items((*properties, *view.facts, *findings, *warnings))
     for table in (*view.tables, *view.folded):

@@ -111,7 +111,7 @@ class ExportTable:
     rows: Iterable[Sequence[Any]]
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def column_names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)
 
 
@@ -129,7 +129,7 @@ def build_columns_table(tables: Iterable[ExportTable]) -> ExportTable:
 def write_csv(path: Path, table: ExportTable, *, raw: bool) -> None:
     """One table; ``raw`` leaves text as it is that a spreadsheet would run as a formula."""
     with path.open("w", encoding="utf-8", errors="replace", newline="") as file:
-        file.writelines(format_csv_lines(table.names, table.rows, raw=raw))
+        file.writelines(format_csv_lines(table.column_names, table.rows, raw=raw))
 
 
 def write_json(path: Path, tables: Sequence[ExportTable], about: dict[str, str]) -> None:
@@ -139,7 +139,7 @@ def write_json(path: Path, tables: Sequence[ExportTable], about: dict[str, str])
         for number, table in enumerate(tables):
             file.write(f"{',' if number else ''}\n{json.dumps(table.name)}: [")
             for index, row in enumerate(table.rows):
-                record = dict(zip(table.names, map(convert_to_json_value, row), strict=True))
+                record = dict(zip(table.column_names, map(convert_to_json_value, row), strict=True))
                 file.write(
                     f"{',' if index else ''}\n"
                     f"{json.dumps(record, ensure_ascii=False, allow_nan=False)}"
@@ -192,7 +192,7 @@ def write_xlsx(path: Path, tables: Sequence[ExportTable]) -> None:
     for table in tables:
         sheet = workbook.create_sheet(table.name)
         sheet.freeze_panes = "A2"
-        for number, row in enumerate(chain([table.names], table.rows), 1):
+        for number, row in enumerate(chain([table.column_names], table.rows), 1):
             if number > SHEET_ROWS:
                 text = f"{table.name}: has more rows than the {SHEET_ROWS:,} of an Excel sheet"
                 raise PerfctlError(text, "Use --format parquet or csv, or fewer runs (--run)")

@@ -63,7 +63,7 @@ def list_findings(analysis: Analysis) -> tuple[Finding, ...]:
     study, steps = analysis.study, find_median_steps(analysis)
     runs = study.prepared_runs
     if study.is_foreign:
-        is_derived = any(batch.derived for batch in study.prepared_batches)
+        is_derived = any(batch.derived_run for batch in study.prepared_batches)
         return sort_findings(
             (
                 *_list_operator_findings(analysis, steps),
@@ -147,7 +147,7 @@ def list_report_findings(
             continue
         yield from kernels.describe_largest_advice(prepared, names, steps)
         yield from kernels.describe_largest_kernel(prepared, names, steps)
-        yield from kernels.describe_executed_flops(run, prepared.flops, names)
+        yield from kernels.describe_executed_flops(run, prepared.flops_by_launch, names)
         yield from kernels.describe_constant_moves(prepared)
         yield from step.describe_idle_gpu([prepared], names, steps)
         of_run = [item for item in verdicts if item[0].id == run.id]
@@ -173,7 +173,10 @@ def describe_flop_differences(analysis: Analysis, steps: Steps) -> list[Finding]
             share, step = None if SWITCH in rules else 1.0, next(iter(steps.values()), None)
         else:
             row = rows_by_key[headline.place]
-            evidence, trail = "ledger", build_row_trail_key(row.place, row.direction, row.batch)
+            evidence, trail = (
+                "ledger",
+                build_row_trail_key(row.layer_label, row.direction, row.batch),
+            )
             share, step = None, steps.get(row.batch)
             # the part of the row's time in which executed and estimated FLOPs differ
             if row.ratio is not None and row.time is not None and step and row.trusted:
@@ -196,9 +199,16 @@ def describe_flop_differences(analysis: Analysis, steps: Steps) -> list[Finding]
 def describe_derived_flops(analysis: Analysis) -> Iterator[Finding]:
     """Yield for how much of the time FLOPs are derived, and how far the rules were verified."""
     batches = reversed(analysis.study.prepared_batches)
-    run = next((batch.derived for batch in batches if batch.derived and not batch.counted), None)
+    run = next(
+        (batch.derived_run for batch in batches if batch.derived_run and not batch.counted_run),
+        None,
+    )
     covered = (
-        measure_rule_coverage((kernel for kernel, _ in run.launches), run.derived) if run else None
+        measure_rule_coverage(
+            (kernel for kernel, _ in run.measured_launches), run.instructions_by_launch
+        )
+        if run
+        else None
     )
     if covered is None:
         return
@@ -227,7 +237,7 @@ def warn_of_refused_rates(analysis: Analysis) -> Iterator[Finding]:
         yield Finding(text, "roofline", warning=True)
 
 
-def _warn(text: str) -> Finding:
+def _make_gap_warning(text: str) -> Finding:
     return Finding(text, "gaps", warning=True)
 
 
@@ -248,15 +258,15 @@ def warn_of_missing_flops(
         counting = [batch.counting_run for batch in study.prepared_batches if batch.counting_run]
         text = (
             f"{reason}. perfctl therefore cannot compute FLOPs per step or a ratio."
-            if any(prepared.steps is None for prepared in counting)
+            if any(prepared.step_count is None for prepared in counting)
             else f"There are no executed FLOPs: {reason}."
         )
-        yield _warn(text)
+        yield _make_gap_warning(text)
     elif any(row.executed.state == "derived" for row in ledger.rows):
         if bounds:
             names = _join_names(sorted(row.name for row in bounds))
             text = f"The derived FLOPs of {names} are lower bounds: {PARTLY_DERIVED}."
-            yield _warn(text)
+            yield _make_gap_warning(text)
     else:
         pairs = (
             (reason, row.name)
@@ -266,7 +276,7 @@ def warn_of_missing_flops(
         for reason, same in group_by(pairs, lambda pair: pair[0]).items():
             names = _join_names(sorted(name for _, name in same))
             text = f"The executed FLOPs of {names} are lower bounds: {reason}."
-            yield _warn(text)
+            yield _make_gap_warning(text)
 
 
 def _warn_of_missing_estimates(ledger: Ledger) -> Iterator[Finding]:
@@ -281,7 +291,7 @@ def _warn_of_missing_estimates(ledger: Ledger) -> Iterator[Finding]:
             f"The estimated FLOPs of {names} are {' or '.join(sorted(states))}: they do not "
             f"include {kinds}."
         )
-        yield _warn(text)
+        yield _make_gap_warning(text)
 
 
 def _join_names(names: Iterable[str]) -> str:
@@ -297,7 +307,7 @@ def warn_of_missing_steps(study: Study) -> Iterator[Finding]:
     for run in study.runs:
         for gap in run.report.gaps if run.status == "ok" else ():
             if gap.quantity == "step" and gap.state == "not_collected":
-                yield _warn(f"{run_label(run)}: {gap.reason.rstrip('.')}.")
+                yield _make_gap_warning(f"{run_label(run)}: {gap.reason.rstrip('.')}.")
 
 
 def warn_of_failed_runs(study: Study) -> Iterator[Finding]:
@@ -320,7 +330,7 @@ def warn_of_missing_kernels(run: Run) -> Iterator[Finding]:
     if gap:
         kernels = "single kernels" if KERNELS in group_summed_operations([run]) else "kernels"
         text = f"{run_label(run)} has no {kernels}: {gap.reason.rstrip('.')}."
-        yield _warn(text)
+        yield _make_gap_warning(text)
 
 
 def warn_of_missing_counts(prepared: PreparedRun, *, is_derived: bool) -> Iterator[Finding]:
@@ -336,13 +346,13 @@ def warn_of_missing_counts(prepared: PreparedRun, *, is_derived: bool) -> Iterat
             else f"Only {count_cell(timed).text} of {format_launch_count(len(kernels))} have"
         )
         reason = f": {gap.reason.rstrip('.')}" if gap else ""
-        yield _warn(f"{which} a duration{reason}.")
+        yield _make_gap_warning(f"{which} a duration{reason}.")
     lacking = None if is_derived else explain_incomplete_flops(prepared)
     if lacking is not None:
         state, reason = lacking
         text = f"Executed FLOPs are {'lower bounds' if state == 'lower bound' else state}"
         text = "No FLOP counts" if state == "not collected" else text
-        yield _warn(f"{text}: {reason}.")
+        yield _make_gap_warning(f"{text}: {reason}.")
 
 
 def explain_incomplete_flops(prepared: PreparedRun) -> tuple[str, str] | None:
@@ -364,7 +374,7 @@ def explain_incomplete_flops(prepared: PreparedRun) -> tuple[str, str] | None:
         )
     if run.profiler != "ncu" and not is_amd_run(run):
         return "not collected", f"{run.profiler} does not record them. Run perfctl ncu"
-    flops = [prepared.flops.get(kernel.launch, NO_FLOPS) for kernel in run.report.kernels]
+    flops = [prepared.flops_by_launch.get(kernel.launch, NO_FLOPS) for kernel in run.report.kernels]
     total = sum_figures(item.total for item in flops)
     if total.value is None:
         return total.state.replace("_", " "), total.reason or "no reason was recorded"

@@ -28,7 +28,11 @@ from perfctl.orchestrator.ledger.usage.sums import (
 from perfctl.orchestrator.report.findings.step import format_launch_count, shorten_name_middle
 from perfctl.orchestrator.report.ledger.roofline import describe_roofline_bound
 from perfctl.orchestrator.report.numbers import format_percent, format_si, format_time
-from perfctl.orchestrator.report.page.kernels import NO_FLOPS, PATHS, group_ncu_advice
+from perfctl.orchestrator.report.page.kernels import (
+    NO_FLOPS,
+    PATHS,
+    merge_advice_by_rule_and_kernel,
+)
 from perfctl.orchestrator.report.page.records import UNEXPLAINED, Finding, Steps, add_impact
 from perfctl.orchestrator.report.tables import ShortNames, count_cell
 from perfctl.orchestrator.statistics import group_by
@@ -56,7 +60,7 @@ def describe_largest_kernel(
         else f"{short} takes {format_percent(times[name] / total)} of the kernel time ({length}, "
         f"{launches})."
     )
-    recorded_ns = window.length * len(window.by_device)
+    recorded_ns = window.length_ns * len(window.by_device)
     is_computing = (
         recorded_ns and recognise_family(name) != COLLECTIVE
     )  # computation may hide the others
@@ -75,7 +79,7 @@ def describe_largest_advice(
         times[kernel.name] += kernel.duration_ns or 0
     results = [
         (saved_ns if best.speedup_scope != "local" else 0, times[name], name, best)
-        for saved_ns, name, best, _ in group_ncu_advice(run)
+        for saved_ns, name, best, _ in merge_advice_by_rule_and_kernel(run)
         if name is not None
     ]
     saved_ns, _, name, best = max(
@@ -93,7 +97,7 @@ def describe_largest_advice(
             f"{format_percent(best.estimated_speedup or 0)} of a launch. In {kernel_name}: "
             f"{best.text}"
         )
-    recorded_ns = window.length * len(window.by_device)
+    recorded_ns = window.length_ns * len(window.by_device)
     at_stake = saved_ns / recorded_ns if saved_ns and recorded_ns else None
     yield add_impact(Finding(text, "advice"), at_stake, steps.get(run.batch_size))
 
@@ -215,7 +219,7 @@ def describe_constant_moves(prepared: PreparedRun) -> Iterator[Finding]:
     """Yield the HFMA and tensor instructions that only move constants, and are in no count."""
     launches = [
         launch
-        for launch, flops in prepared.flops.items()
+        for launch, flops in prepared.flops_by_launch.items()
         if flops.fp16.value is not None and flops.fp16.only_moves_constants
     ]
     if launches:

@@ -28,7 +28,7 @@ from perfctl.orchestrator.ledger.usage.readings import (
     extrapolate_memory_fit,
     find_busy_batch,
     is_host_sample,
-    list_sample_points,
+    list_ns_and_value_of_field,
 )
 from perfctl.orchestrator.ledger.usage.run_usage import (
     COLLECTIVE,
@@ -116,7 +116,7 @@ MIGRATION_FIX = (
 
 def describe_busy_batches(runs: Sequence[RunUsage]) -> Iterator[Finding]:
     """Yield from which batch size on the GPU is busy, and which batch size fits."""
-    if (busy := find_busy_batch([run.ways for run in runs])) is not None:
+    if (busy := find_busy_batch([run.utilization_by_source for run in runs])) is not None:
         batch, is_busy, share = busy
         over = f", mean of {share.gpus} GPUs" if share.gpus > 1 else ""
         threshold = f"({format_percent(BUSY)} of the time or more)"
@@ -125,10 +125,10 @@ def describe_busy_batches(runs: Sequence[RunUsage]) -> Iterator[Finding]:
             if is_busy
             else f"at no measured batch size {threshold}, up to batch {batch}"
         )
-        gpu, verb = name_gpu([run.run for run in runs])
+        gpu, verb = name_gpu_and_verb([run.run for run in runs])
         text = f"{gpu} {verb} busy {place_text}: {format_percent(share.value or 0)} there{over}."
         yield Finding(text, "utilization")
-    if fit := extrapolate_memory_fit([run.memory for run in runs]):
+    if fit := extrapolate_memory_fit([run.memory_use for run in runs]):
         yield Finding(
             f"Batch {fit.batch:,} is the largest that fits into {format_bytes(fit.limit)} (linear "
             f"fit to the reserved peaks of batches {', '.join(map(str, fit.batches))}: "
@@ -145,9 +145,11 @@ def describe_idle_gpu(
     main cause."""
     shares = []
     for run in runs:
-        uses = [use for use in run.usage.busy if use.stream is None and use.share is not None]
+        uses = [
+            use for use in run.usage.busy_times if use.stream is None and use.busy_share is not None
+        ]
         if uses:
-            shares.append((fmean(use.share or 0 for use in uses), run, uses))
+            shares.append((fmean(use.busy_share or 0 for use in uses), run, uses))
     share, prepared, devices = min(shares, key=lambda item: item[0], default=(1.0, None, []))
     is_idle = 1 - share >= IDLE_SHARE_MIN
     if prepared is None or (len(runs) > 1 and not is_idle):
@@ -157,11 +159,12 @@ def describe_idle_gpu(
     span = low.window + (format_at_batch(prepared.run.batch_size) if len(runs) > 1 else "")
     if len(devices) == 1:
         text = (
-            f"{name_gpu([prepared.run], low.device)[0]} ran kernels for {format_percent(share)} "
+            f"{name_gpu_and_verb([prepared.run], low.device)[0]} ran kernels for "
+            f"{format_percent(share)} "
             f"of the time {span}: {format_time(low.running_ns)} of {format_time(low.window_ns)}."
         )
     else:
-        least, most = format_percent(low.share or 0), format_percent(high.share or 0)
+        least, most = format_percent(low.busy_share or 0), format_percent(high.busy_share or 0)
         part = f"{least} (GPU {low.device}) to {most} (GPU {high.device})"
         part = f"{most} each" if least == most else part
         text = (
@@ -169,18 +172,20 @@ def describe_idle_gpu(
             f"{span}."
         )
     text += _describe_communication(usage)
-    idle = next((idle for idle in usage.idle if idle.device == low.device), None)
+    idle = next((idle for idle in usage.idle_times if idle.device == low.device), None)
     if idle is not None and idle.by_cause and is_idle:
         cause = max(idle.by_cause, key=lambda cause: idle.by_cause[cause])
         at_stake = idle.by_cause[cause] / idle.window_ns
         gaps = _describe_largest_gap(usage, low, idle, names) if len(devices) == 1 else ""
-        if cause in (LAUNCH, HOST) and len(devices) == 1 and _is_mostly_one_gap(idle):
+        if cause in (LAUNCH, HOST) and len(devices) == 1 and _is_mostly_one_idle_gap(idle):
             text = f"{gaps} {text}"
         else:
             on = "" if len(devices) == 1 else f" on GPU {low.device}"
-            steady = next((item for item in usage.steady if item.device == low.device), None)
+            steady = next(
+                (item for item in usage.steady_busy_times if item.device == low.device), None
+            )
             after = (
-                f" ({format_percent(steady.share or 0)} busy without start-up and end)"
+                f" ({format_percent(steady.busy_share or 0)} busy without start-up and end)"
                 if steady
                 else ""
             )
@@ -199,7 +204,7 @@ def describe_idle_gpu(
     yield add_impact(finding, at_stake, steps.get(prepared.run.batch_size), fix=fix)
 
 
-def _is_mostly_one_gap(idle: DeviceIdleTime) -> bool:
+def _is_mostly_one_idle_gap(idle: DeviceIdleTime) -> bool:
     """Return whether one gap is most of the idle time."""
     return idle.largest[0].length_ns >= ONE_GAP_SHARE_MIN * sum(idle.by_cause.values())
 
@@ -207,11 +212,11 @@ def _is_mostly_one_gap(idle: DeviceIdleTime) -> bool:
 def _describe_communication(usage: RunUsage) -> str:
     """Return for how much of the time only collectives ran, if that is much, and whether copies
     before and after it took longer than all of it."""
-    window, copying, text = usage.window, Intervals.of(usage.run.report.copies), ""
-    share = usage.breakdown.shares[COMMUNICATION] if usage.breakdown else 0.0
+    window, copying, text = usage.window, Intervals.make_from_items(usage.run.report.copies), ""
+    share = usage.time_breakdown.shares[COMMUNICATION] if usage.time_breakdown else 0.0
     if share >= COMMUNICATION_SHARE_MIN:
         text = f" For {format_percent(share)} of the time, only collectives ran."
-    if copying.length - copying.measure_within(window.start, window.end) > window.length:
+    if copying.total_ns - copying.measure_within(window.start, window.end) > window.length_ns:
         text += " Copies outside of this time took even longer."
     return text
 
@@ -221,8 +226,8 @@ def _describe_largest_gap(
 ) -> str:
     """Return one gap that is most of the idle time, or the steady part of the capture."""
     longest = idle.largest[0]
-    steady = next((item for item in usage.steady if item.device == busy.device), None)
-    if _is_mostly_one_gap(idle):
+    steady = next((item for item in usage.steady_busy_times if item.device == busy.device), None)
+    if _is_mostly_one_idle_gap(idle):
         remaining_ns = busy.window_ns - longest.length_ns
         after, before = (
             (names.get(kernel.name) or shorten_kernel_name(kernel.name)) if kernel else None
@@ -239,14 +244,14 @@ def _describe_largest_gap(
         )
     if steady is not None:
         return (
-            f"Without start-up and end, kernels ran for {format_percent(steady.share or 0)} "
+            f"Without start-up and end, kernels ran for {format_percent(steady.busy_share or 0)} "
             "of the time: "
             f"{format_time(steady.running_ns)} of {format_time(steady.window_ns)} {steady.window}."
         )
     return ""
 
 
-def name_gpu(runs: Iterable[Run], index: int | None = None) -> tuple[str, str]:
+def name_gpu_and_verb(runs: Iterable[Run], index: int | None = None) -> tuple[str, str]:
     """Return the GPU of these runs as a sentence begins, and its verb: "The NVIDIA A100", "is".
 
     It is "The GPU" if no run names it, "The GPUs" if there are several. ``index``: only this GPU.
@@ -285,14 +290,14 @@ def describe_copies(prepared: PreparedRun, steps: Steps) -> Iterator[Finding]:
     if copies_ns < COPY_SHARE_MIN * (copies_ns + kernels_ns):
         return
     text = _describe_copy_sums(run, timed, kernels_ns)
-    breakdown, step = prepared.usage.breakdown, steps.get(run.batch_size)
+    breakdown, step = prepared.usage.time_breakdown, steps.get(run.batch_size)
     # the share of the step has both copies and migrations
     at_stake = breakdown.shares[COPIES] if breakdown and not migrations else None
-    window, copying = prepared.usage.window, Intervals.of(timed)
-    outside_ns = copying.length - copying.measure_within(window.start, window.end)
-    if not prepared.steps and outside_ns > window.length > 0:
-        step = StepTime(window.length + outside_ns)
-        at_stake = copying.length / step.median_ns
+    window, copying = prepared.usage.window, Intervals.make_from_items(timed)
+    outside_ns = copying.total_ns - copying.measure_within(window.start, window.end)
+    if not prepared.step_count and outside_ns > window.length_ns > 0:
+        step = StepTime(window.length_ns + outside_ns)
+        at_stake = copying.total_ns / step.median_ns
     yield add_impact(Finding(text, "ranges"), at_stake, step)
 
 
@@ -300,16 +305,19 @@ def _describe_migrations(
     migrations: Sequence[Copy], prepared: PreparedRun, steps: Steps
 ) -> Finding:
     """Return what unified memory moved, and how long kernels waited for it."""
-    window, moved = prepared.usage.window, Intervals.of(migrations)
-    inside_ns = max((running.overlap(moved) for running in window.running.values()), default=0)
+    window, moved = prepared.usage.window, Intervals.make_from_items(migrations)
+    inside_ns = max(
+        (running.measure_overlap(moved) for running in window.kernel_intervals_by_device.values()),
+        default=0,
+    )
     number = "1 migration" if len(migrations) == 1 else f"{len(migrations):,} migrations"
     text = (
         f"{number} of unified memory moved "
         f"{format_bytes(sum(copy.bytes or 0 for copy in migrations))} in "
-        f"{format_time(moved.length)}, {format_time(inside_ns)} of it while a kernel ran and "
+        f"{format_time(moved.total_ns)}, {format_time(inside_ns)} of it while a kernel ran and "
         f"waited for the pages. {MIGRATION_FIX}."
     )
-    share_inside = inside_ns / window.length if window.length else None
+    share_inside = inside_ns / window.length_ns if window.length_ns else None
     step = steps.get(prepared.run.batch_size)
     return add_impact(Finding(text, "ranges"), share_inside, step, fix=MIGRATION_FIX)
 
@@ -382,7 +390,7 @@ def _describe_sample_courses(run: Run) -> Iterator[Finding]:
         lambda sample: sample.device_index,
     )
     courses = [
-        (device, samples, list_sample_points(samples, "gpu_utilisation"))
+        (device, samples, list_ns_and_value_of_field(samples, "gpu_utilisation"))
         for device, samples in gpus.items()
     ]
     courses.sort(key=lambda course: sum(share for _, share in course[2]))  # the idle GPU first
@@ -391,7 +399,7 @@ def _describe_sample_courses(run: Run) -> Iterator[Finding]:
         if len(points) >= SAMPLES_MIN and (text := _describe_sampled_utilization(points)):
             yield Finding(f"{gpu} {text}", "utilization")
         for field, subject in _GROWING.items():
-            points = list_sample_points(samples, field)
+            points = list_ns_and_value_of_field(samples, field)
             if len(points) >= SAMPLES_MIN and (text := _describe_memory_course(points)):
                 of_gpu = f" of {gpu}" if gpu != "The GPU" else ""
                 yield Finding(f"{subject}{of_gpu} {text}", "memory")
@@ -426,8 +434,8 @@ def _describe_sampled_utilization(points: Sequence[tuple[int, float]]) -> str | 
         if share <= IDLE_UTILIZATION_MAX
     )
     most = max(share for _, share in points)
-    if idle.length >= IDLE_SHARE_MIN * length > 0:
-        part = "all" if idle.length == length else format_percent(idle.length / length)
+    if idle.total_ns >= IDLE_SHARE_MIN * length > 0:
+        part = "all" if idle.total_ns == length else format_percent(idle.total_ns / length)
         text = (
             f"was idle (sampled utilization of {IDLE_UTILIZATION_MAX:.0%} or less) for {part} of "
             f"the {format_time(length)} that the samples cover."
@@ -478,13 +486,13 @@ def describe_launch_waits(analysis: Analysis, steps: Steps) -> Iterator[Finding]
     """Yield the batch size whose step is mostly waiting for launches, by its kernel time."""
     waiting = [
         point.traffic
-        for point in analysis.roofline.at("run")
+        for point in analysis.roofline.select_points_of_level("run")
         if point.bound == "launch" and point.traffic.busy
     ]
     if not waiting:
         return
     least = min(waiting, key=lambda work: work.busy or 0)
-    gpu, verb = name_gpu([prepared.run for prepared in analysis.study.prepared_runs])
+    gpu, verb = name_gpu_and_verb([prepared.run for prepared in analysis.study.prepared_runs])
     waits = "It waits" if verb == "is" else "They wait"
     text = (
         f"{gpu} {verb} busy for only {format_percent(least.busy or 0)} of a step"
@@ -499,11 +507,11 @@ def compute_largest_other_share(study: Study, ledger: Ledger, batch: Point) -> f
     """Return the share of communication, copies, data loading or time of no layer, whichever is
     most, next to the time that the ledger divides among layers: 1.5 is half as much again."""
     shares = [item.share for item in ledger.unattributed if item.batch == batch]
-    run = study.at(batch).timing_run
-    breakdown = run.usage.breakdown if run else None
+    run = study.get_batch(batch).timing_run
+    breakdown = run.usage.time_breakdown if run else None
     if run and breakdown:
         kernels = breakdown.shares[COMPUTE] + breakdown.shares[COMMUNICATION]
-        loading = max(idle.by_cause.get(DATA, 0) / idle.window_ns for idle in run.usage.idle)
+        loading = max(idle.by_cause.get(DATA, 0) / idle.window_ns for idle in run.usage.idle_times)
         shares += [share / kernels for share in (breakdown.shares[COPIES], loading)]
         recorded = list(chain.from_iterable(run.usage.window.by_device.values()))
         exchanging = [kernel for kernel in recorded if recognise_family(kernel.name) == COLLECTIVE]
@@ -522,7 +530,7 @@ def describe_largest_layers(study: Study, ledger: Ledger, steps: Steps) -> Itera
     for row in ledger.rows:
         is_judged = row.batch in judged and not isinstance(row.batch, str)
         if row.share is not None and row.trusted and is_judged:
-            by_batch[row.size][row.place].append(row)
+            by_batch[row.batch_size_or_one][row.layer_label].append(row)
     for batch in {row.batch for row in ledger.rows if not isinstance(row.batch, str)}:
         places = by_batch.get(batch or 1, {})
         most = max(map(_sum_pass_shares, places.values()), default=0.0)
@@ -539,14 +547,20 @@ def describe_largest_layers(study: Study, ledger: Ledger, steps: Steps) -> Itera
         format_percent(_sum_pass_shares(low)),
         format_percent(_sum_pass_shares(high)),
     )
-    has_ends, is_same = first.size != last.size, first.place == last.place
+    has_ends, is_same = (
+        first.batch_size_or_one != last.batch_size_or_one,
+        first.layer_label == last.layer_label,
+    )
     if is_same:
-        end = f", {share_at_end}{last.at}" if has_ends else ""
-        text = f"{_describe_largest_row(first)}: {share} of the {first.whole}{first.at}{end}."
+        end = f", {share_at_end}{last.batch_phrase}" if has_ends else ""
+        text = (
+            f"{_describe_largest_row(first)}: {share} of the {first.whole}"
+            f"{first.batch_phrase}{end}."
+        )
     else:
         text = (
-            f"{_describe_largest_row(first)}{first.at}: {share} of the {first.whole}. "
-            f"{_describe_largest_row(last)}{last.at}: {share_at_end}."
+            f"{_describe_largest_row(first)}{first.batch_phrase}: {share} of the {first.whole}. "
+            f"{_describe_largest_row(last)}{last.batch_phrase}: {share_at_end}."
         )
     largest = [
         max(rows, key=lambda row: row.share or 0)
@@ -555,12 +569,12 @@ def describe_largest_layers(study: Study, ledger: Ledger, steps: Steps) -> Itera
     ]
     if largest and is_same and len({row.direction for row in largest}) == 1:
         shares = " and ".join(format_percent(row.share or 0) for row in largest)
-        at_batches = largest[0].at if has_ends and len(largest) == 1 else ""
+        at_batches = largest[0].batch_phrase if has_ends and len(largest) == 1 else ""
         text += f" Its {largest[0].direction} pass takes {shares}{at_batches}."
     elif largest:
         passes = (
             f"{row.direction if is_same else row.name} with "
-            f"{format_percent(row.share or 0)}{row.at}"
+            f"{format_percent(row.share or 0)}{row.batch_phrase}"
             for row in largest
         )
         text += f" {'Its' if is_same else 'The'} largest pass is {' and '.join(passes)}."
@@ -587,9 +601,9 @@ def _sum_pass_shares(rows: Iterable[LedgerRow]) -> float:
 def _describe_largest_row(row: LedgerRow) -> str:
     """Return that a row takes the most time of the ledger. It is not the most of the step, which
     may be idle or of no layer."""
-    if row.place == "optimizer":
+    if row.layer_label == "optimizer":
         return "The optimizer takes more time than any layer"
-    name = row.place
+    name = row.layer_label
     if len(name) > LAYER_CHARACTERS_MAX:
         name = f"…{name[1 - LAYER_CHARACTERS_MAX :]}"
     return (
@@ -604,7 +618,7 @@ def describe_unattributed_time(study: Study, ledger: Ledger) -> Iterator[Finding
     largest = max(items, key=lambda item: item.share, default=None)
     if largest is None or largest.share <= UNATTRIBUTED_SHARE_MIN:
         return
-    run = study.at(largest.batch).timing_run
+    run = study.get_batch(largest.batch).timing_run
     causes = []
     for cause in explain_unattributed(run) if run else ():
         if cause.share >= UNATTRIBUTED_CAUSE_SHARE_MIN:

@@ -88,7 +88,7 @@ class DescribedCause:
             texts.append(f"explains {format_share(self.explained)} of the difference")
         return ", ".join(texts)
 
-    def explain(self, row_name: str = "") -> str:
+    def join_sentence_numbers_fix(self, row_name: str = "") -> str:
         """Return the sentence, the rule with numbers, and after an arrow the fix. ``row_name``:
         layer and pass, which come first if the sentence does not state them."""
         numbers = f": {self.numbers}" if self.numbers else ""
@@ -126,7 +126,7 @@ def describe_causes_of_rows(
     cases = (
         (row.batch, cause)
         for row in sorted(rows, key=compute_ratio_deviation, reverse=True)
-        for cause in judgement.at(*row.key).causes
+        for cause in judgement.get_row_causes(*row.key).causes
     )
     described = []
     for (_, first), *other_cases in group_by(cases, lambda case: case[1].rule).values():
@@ -145,7 +145,7 @@ def describe_causes_of_rows(
 def describe_unexplained_share(rows: Iterable[LedgerRow], judgement: StudyCauses) -> str | None:
     """Return the share of the difference that no cause explains, over the batch sizes; None if
     there is none."""
-    judged = (judgement.at(*row.key) for row in rows)
+    judged = (judgement.get_row_causes(*row.key) for row in rows)
     shares = [row.unexplained for row in judged if row.unexplained is not None]
     if max(shares, default=0) < UNEXPLAINED_SHOWN_MIN:
         return None
@@ -208,7 +208,7 @@ def _build_row_headlines(
         key=lambda rows: (_have_small_time_share(rows), -max(map(compute_ratio_deviation, rows))),
     ):
         row = max(rows, key=compute_ratio_deviation)
-        judged = judgement.at(*row.key)
+        judged = judgement.get_row_causes(*row.key)
         rules = tuple(cause.rule for cause in judged.causes)
         if not rules or not sweep_rules.issuperset(rules):
             sentence = _describe_row_difference(row, rows, judged, sweep_rules)
@@ -243,7 +243,10 @@ def _describe_row_difference(
     other_points = format_points(other.batch for other in rows if other.batch != row.batch)
     also = f" (also off by more than 10% at {other_points})" if other_points else ""
     derived = " (derived from its kernels)" if figure.state == "derived" else ""
-    text = f"{row.name} executed {bound}{about}{number} the estimated FLOPs{row.at}{also}{derived}"
+    text = (
+        f"{row.name} executed {bound}{about}{number} the estimated FLOPs{row.batch_phrase}"
+        f"{also}{derived}"
+    )
     factors = [
         f"{ADVERBS.get(cause.confidence, '')}{cause.rule} (predicted factor "
         f"{format_ratio(cause.factor)})"

@@ -168,7 +168,7 @@ def build_ledger_view(analysis: Analysis) -> LedgerView | None:
     explained: dict[str, str] = {}
     groups = [
         _build_ledger_group(list(same), analysis, explained)
-        for _, same in groupby(rows, key=lambda row: (row.place, row.direction))
+        for _, same in groupby(rows, key=lambda row: (row.layer_label, row.direction))
     ]
     if analysis.ledger.unattributed:
         groups.append(_build_unattributed_group(analysis))
@@ -181,12 +181,12 @@ def build_ledger_view(analysis: Analysis) -> LedgerView | None:
     shares = f"Shares of the {total}. " if any(row.share is not None for row in rows) else ""
     mark = " ~ approximate." if any(row.shared for row in rows) else ""
     columns = []
-    for column in _build_ledger_columns(total, basis, analysis.study.axis):
+    for column in _build_ledger_columns(total, basis, analysis.study.axis_name):
         cells = [line.cells[column.label] for group in groups for line in group.lines]
         if any(cell.style != "no" for cell in cells):
             columns.append(mark_unit_in_cells(column, cells))
     return LedgerView(
-        analysis.study.axis,
+        analysis.study.axis_name,
         tuple(columns),
         tuple(groups),
         f"{basis}. {shares}1 multiply-add = 2 FLOPs.{mark}",
@@ -264,7 +264,10 @@ def _build_ledger_group(
         names = {
             row.name
             for row in analysis.ledger.rows
-            if any(item.rule == CONSTANT_MOVES for item in analysis.judgement.at(*row.key).causes)
+            if any(
+                item.rule == CONSTANT_MOVES
+                for item in analysis.judgement.get_row_causes(*row.key).causes
+            )
         } - {first.name}
         if cause.rule == CONSTANT_MOVES and names:
             rows_have = "row has" if len(names) == 1 else "rows have"
@@ -276,7 +279,7 @@ def _build_ledger_group(
         for row in rows
     )
     return LedgerGroup(
-        first.place,
+        first.layer_label,
         first.shown_direction,
         tuple(_build_ledger_line(row, analysis) for row in rows),
         first.kind,
@@ -312,7 +315,7 @@ def _build_ledger_line(row: LedgerRow, analysis: Analysis) -> LedgerLine:
         row.batch,
         row.share,
         build_ledger_row_cells(row, analysis),
-        build_row_trail_key(row.place, row.direction, row.batch),
+        build_row_trail_key(row.layer_label, row.direction, row.batch),
         row.ratio,
         0.0 if is_open else compute_ratio_deviation(row),
         _select_explaining_rules(row, analysis.judgement),
@@ -322,7 +325,7 @@ def _build_ledger_line(row: LedgerRow, analysis: Analysis) -> LedgerLine:
 def _select_explaining_rules(row: LedgerRow, judgement: StudyCauses) -> tuple[str, ...]:
     """Return the rules that explain most of a difference; without a ratio, those that explain
     why."""
-    causes = judgement.at(*row.key).causes
+    causes = judgement.get_row_causes(*row.key).causes
     if row.ratio is None:
         return tuple(cause.rule for cause in causes)
     if compute_ratio_deviation(row) < log(CAUSE_RATIO_MIN):
@@ -332,7 +335,7 @@ def _select_explaining_rules(row: LedgerRow, judgement: StudyCauses) -> tuple[st
 
 
 def _build_unattributed_group(analysis: Analysis) -> LedgerGroup:
-    items, axis = analysis.ledger.unattributed, analysis.study.axis
+    items, axis = analysis.ledger.unattributed, analysis.study.axis_name
     lines, causes = [], ""
     for item in items:
         absent = missing_cell("not a layer")
@@ -343,7 +346,7 @@ def _build_unattributed_group(analysis: Analysis) -> LedgerGroup:
             "share": share_cell(item.share),
         }
         lines.append(LedgerLine(item.batch, item.share, cells))
-        run = analysis.study.at(item.batch).timing_run
+        run = analysis.study.get_batch(item.batch).timing_run
         parts = []
         for cause in explain_unattributed(run) if run else ():
             part = f"{cause.text} {format_percent(cause.share * item.share)}"
@@ -371,14 +374,14 @@ def build_ledger_row_cells(row: LedgerRow, analysis: Analysis) -> dict[str, Cell
                 mark_cell_estimated(spent, SHARED_OUT),
                 mark_cell_estimated(share, SHARED_OUT),
             )
-    point = analysis.roofline.of(row.batch, row.layer, row.direction)
+    point = analysis.roofline.get_row_point(row.batch, row.layer, row.direction)
     estimate = figure_cell(row.estimated, "FLOP")
     elementwise = sum(call.elementwise_flops or 0 for call in row.calls)
     if row.estimated.value is not None and elementwise:
         addition = f"plus {format_all_digits(elementwise)} elementwise"
         estimate = replace(estimate, title=f"{estimate.title}; {addition}")
     return {
-        analysis.study.axis: build_point_cell(row.batch, analysis.study.axis),
+        analysis.study.axis_name: build_point_cell(row.batch, analysis.study.axis_name),
         "estimate": estimate,
         "executed": _build_executed_cell(row),
         "ratio": _build_ratio_cell(row),
@@ -501,7 +504,7 @@ def build_ledger_matrix(analysis: Analysis) -> LedgerMatrix | None:
         ratio_cell = build_total_ratio_cell(
             [row for row in rows if row.batch == batch], explains=True
         )
-        time, times = missing_cell("not timed"), analysis.study.at(batch).times
+        time, times = missing_cell("not timed"), analysis.study.get_batch(batch).layer_times
         if times is not None:
             note = f"{describe_time_spread(times.total, times.whole)}; {times.basis}"
             time = time_cell(times.total.median, note=note)

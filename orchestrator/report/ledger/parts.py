@@ -8,10 +8,17 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple
 
-from perfctl.orchestrator.counts.hardware.peaks import find_fastest_gpu, find_recorded_gpu
+from perfctl.orchestrator.counts.hardware.peaks import (
+    find_fastest_gpu_and_flop_rate,
+    find_recorded_gpu,
+)
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.prepared import Study
-from perfctl.orchestrator.ledger.timing import HostTime, get_estimated_macs, list_host_times
+from perfctl.orchestrator.ledger.timing import (
+    HostTime,
+    count_estimated_macs_of_layer,
+    list_host_times,
+)
 from perfctl.orchestrator.report.numbers import (
     drop_trailing_zeros,
     format_all_digits,
@@ -234,7 +241,7 @@ def build_cpu_timer_table(analysis: Analysis) -> Table | None:
     peaks: dict[str, None] = {}
     for item in _list_cpu_timings(analysis):
         gpu, least = find_recorded_gpu(item.run), None
-        fastest_gpu = find_fastest_gpu(gpu, item.precision)
+        fastest_gpu = find_fastest_gpu_and_flop_rate(gpu, item.precision)
         no_peak = "not recorded which GPU it was"
         if fastest_gpu is not None and item.macs:
             model, peak = fastest_gpu
@@ -295,7 +302,7 @@ def _list_untimed_counter_batch(
     if window.row is None or window.row not in timed:
         return
     for run in study.runs:
-        if run.batch_size and (macs := get_estimated_macs(run, *window.row)):
+        if run.batch_size and (macs := count_estimated_macs_of_layer(run, *window.row)):
             macs = macs * window.batch // run.batch_size
             name = f"{' '.join(window.row)}, executed"
             yield _CpuTiming(name, run, window.batch, macs, None, study.precision)

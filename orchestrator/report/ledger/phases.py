@@ -66,14 +66,14 @@ class PhaseRow:
     part: ModelPartUse
 
 
-def list_phases(analysis: Analysis, *, each: bool = False) -> list[PhaseParts]:
+def list_phases(analysis: Analysis, *, by_block: bool = False) -> list[PhaseParts]:
     """Return the phases of a run group. ``each``: every block in a separate row."""
     peaks = analysis.roofline.peaks
     measured = [peaks] if peaks.kind == "measured" else []
     return [
         phase
         for run in analysis.study.runs
-        for phase in split_phases_by_part(run, measured, each=each)
+        for phase in split_phases_by_part(run, measured, by_block=by_block)
     ]
 
 
@@ -103,7 +103,7 @@ def _build_phase_table(phase: PhaseParts) -> Table | None:
             totals[label] = cell
         totals.setdefault(label, missing_cell("of the parts"))
     steps = pluralize_count(phase.steps, "step")
-    if any(step.partial for step in phase.run.report.served_steps):
+    if any(step.may_be_partial for step in phase.run.report.served_steps):
         steps = f"part of {steps}"
     tokens = (
         "number of tokens unknown"

@@ -315,7 +315,7 @@ def find_communication_costs(communication: JobCommunication) -> tuple[Finding, 
         _find_pipeline_bubbles,
     )
     stated = (finding for judge in judges if (finding := judge(communication)))
-    return tuple(sorted(stated, key=lambda finding: -(finding.share or 0.0)))
+    return tuple(sorted(stated, key=lambda finding: -(finding.impact_share or 0.0)))
 
 
 def _compute_job_span_ns(communication: JobCommunication) -> float:

@@ -180,7 +180,7 @@ def explain_missing_bound(point: RooflinePoint, roofs: Roofline) -> str:
 def describe_device_peaks(roofs: Roofline) -> str:
     """Return the peaks and their source."""
     peaks = roofs.peaks
-    if not peaks.known:
+    if not peaks.has_flop_peaks:
         return f"No peaks: {peaks.reason}."
     flops = ", ".join(f"{path} {format_si(value, 'FLOP/s')}" for path, value in peaks.flops.items())
     bandwidth = format_si(peaks.bandwidth, "B/s") if peaks.bandwidth else "bandwidth unknown"
@@ -189,11 +189,12 @@ def describe_device_peaks(roofs: Roofline) -> str:
         level.level: f" {level.level} {format_si(peak.bandwidth, 'B/s')} ({peak.source})."
         for level in levels
         if level.level in CACHES
-        and (peak := peaks.cache(level.level, level.moved.rule)) is not None
+        and (peak := peaks.find_cache_peak(level.level, level.moved.rule)) is not None
     }
     return (
         f"Peaks of the {peaks.device}, {peaks.source}: {flops}, memory {bandwidth}."
-        f"{''.join(caches.values())}{' ' if roofs.lacking else ''}{roofs.lacking or ''}"
+        f"{''.join(caches.values())}{' ' if roofs.missing_levels_sentence else ''}"
+        f"{roofs.missing_levels_sentence or ''}"
     )
 
 
@@ -212,7 +213,7 @@ def build_roofline_tables(
 def _build_roofline_table(work: str, roofs: Roofline, names: Mapping[str, str]) -> Table | None:
     points = [
         point
-        for point in roofs.at(work)
+        for point in roofs.select_points_of_level(work)
         if point.achieved or point.bytes_per_second or point.refused or point.intensity
     ]
     caption = CAPTIONS[work]
@@ -273,7 +274,7 @@ def _build_roofline_cells(
     moved, bandwidth, refused = traffic.dram, None, point.refused
     intensity, reached, bound = None, point.reached, build_bound_cell(point, roofs)
     if level is not None:
-        moved, bandwidth, refused = level.moved, level.busy, level.refused
+        moved, bandwidth, refused = level.moved, level.bandwidth_share, level.refused
         intensity, reached = level.intensity, level.reached
     reason = refused or missing
     if level is not None and level.level in CACHES:
@@ -348,7 +349,7 @@ def draw_roofline_charts(
     Refused points are not drawn. The precision that takes the most time comes first, and its
     drawing is named "roofline".
     """
-    points = roofs.at("layer") or roofs.kernels
+    points = roofs.select_points_of_level("layer") or roofs.kernels
     drawable = [point for point in points if any(level.reached for level in point.levels)]
     by_path = group_by(_select_largest_batch_points(drawable), lambda point: point.path or "")
     ordered = sorted(
@@ -381,7 +382,7 @@ def _draw_roofline_chart(
     name = f"{key}-roofline" + (f"-{path.replace(' ', '-')}" if number else "")
     works = f"{work.capitalize()}s and the {path} ceilings"
     svg = draw_roofline(name, works, spots, path, peak, bandwidths)
-    same = [p for p in roofs.at(work) if p.traffic.batch == batch]
+    same = [p for p in roofs.select_points_of_level(work) if p.traffic.batch == batch]
     refused = sum(1 for p in same if p.path == path for level in p.levels if level.refused)
     unknown = sum(1 for p in same if p.path and p.intensity and p.peak is None)
     notes = {

@@ -149,12 +149,12 @@ def list_ledger_rows(analyses: Sequence[Analysis]) -> Iterator[LedgerColumns]:
 
 
 def build_ledger_json(
-    analyses: Sequence[Analysis], phase: str | None, *, each: bool
+    analyses: Sequence[Analysis], phase: str | None, *, by_block: bool
 ) -> dict[str, Any]:
     """Return what ``perfctl ledger --json`` prints. ``phase``: only this one of a language model;
     ``each``: every block in a separate row."""
     runs = [run for analysis in analyses for run in analysis.study.runs]
-    phases = [item for analysis in analyses for item in list_phases(analysis, each=each)]
+    phases = [item for analysis in analyses for item in list_phases(analysis, by_block=by_block)]
     read = attrgetter("calls", "rows", "least", "most")
     uses = [use for run in runs for use in measure_passes(run)] if phase is None else []
     return {
@@ -174,7 +174,7 @@ def build_ledger_json(
 def list_energy_rows(prepared: PreparedRun) -> list[EnergyRow]:
     """Return the energy of each GPU that was read, in joules, with its layers; one row with the
     reason where none was."""
-    energies = prepared.usage.energy
+    energies = prepared.usage.device_energies
     if not energies:
         none = Energy(
             run=prepared.run,
@@ -196,7 +196,7 @@ def list_energy_rows(prepared: PreparedRun) -> list[EnergyRow]:
     means = {key: row.mean for key, row in times}
     rows = []
     for energy in energies:
-        shares = energy.shared(means).items()
+        shares = energy.share_joules_by_layer(means).items()
         rows.append(EnergyRow(energy, [LayerEnergy(*key, joules) for key, joules in shares]))
     return rows
 
@@ -241,8 +241,8 @@ def _build_shared_columns(analysis: Analysis, row: LedgerRow | UnattributedWork)
 
 
 def _build_layer_row(analysis: Analysis, row: LedgerRow) -> dict[str, Any]:
-    judged = analysis.judgement.at(*row.key)
-    point = analysis.roofline.of(row.batch, row.layer, row.direction)
+    judged = analysis.judgement.get_row_causes(*row.key)
+    point = analysis.roofline.get_row_point(row.batch, row.layer, row.direction)
     bounds = (
         {}
         if point is None
@@ -262,7 +262,7 @@ def _build_layer_row(analysis: Analysis, row: LedgerRow) -> dict[str, Any]:
     )
     return {
         **_build_shared_columns(analysis, row),
-        "layer": row.place,
+        "layer": row.layer_label,
         "kind": row.kind,
         "direction": None if row.kind == FORMULA else row.direction,
         "estimated_flops": row.estimated.value,

@@ -103,7 +103,7 @@ def build_trails(analysis: Analysis) -> tuple[Trail, ...]:
     for batch in analysis.study.prepared_batches:
         run = batch.counting_run
         launches: dict[Key | None, list[int]] = defaultdict(list)
-        for kernel, key in run.launches if run else ():
+        for kernel, key in run.measured_launches if run else ():
             launches[key].append(kernel.launch)
         kernels = group_kernels_by_row(run) if run else {}
         sources[batch.batch] = _CountingSource(batch, run, kernels, launches)
@@ -117,11 +117,11 @@ def _build_row_trail(row: LedgerRow, analysis: Analysis, source: _CountingSource
     key = (row.layer, row.direction)
     launches = source.launches.get(key, ())
     # counts are derived, or measured ones are compared with rules
-    derived = source.run if isinstance(source.run, DerivedRun) else source.batch.derived
-    rules = derived.derived if derived is not None else {}
+    derived = source.run if isinstance(source.run, DerivedRun) else source.batch.derived_run
+    rules = derived.instructions_by_launch if derived is not None else {}
     cells = build_ledger_row_cells(row, analysis)
-    judged = analysis.judgement.at(*row.key)
-    causes = [describe_cause_with_fix(cause).explain() for cause in judged.causes]
+    judged = analysis.judgement.get_row_causes(*row.key)
+    causes = [describe_cause_with_fix(cause).join_sentence_numbers_fix() for cause in judged.causes]
     causes += filter(None, [describe_unexplained_share([row], analysis.judgement)])
     steps = (
         TrailStep(
@@ -142,7 +142,7 @@ def _build_row_trail(row: LedgerRow, analysis: Analysis, source: _CountingSource
     )
     batch = f", {format_point(row.batch)}" if row.batch else ""
     return Trail(
-        build_row_trail_key(row.place, row.direction, row.batch),
+        build_row_trail_key(row.layer_label, row.direction, row.batch),
         f"{row.name}{batch}",
         tuple(step for step in steps if step is not None),
     )
@@ -164,7 +164,7 @@ def _build_kernels_step(
             for use in row.kernels[:KERNELS_MAX]
         )
         return TrailStep("Kernels of a step", (), ("kernel", "launches", "kind"), tuple(rows))
-    ordered = sorted(groups, key=lambda group: -group.executed)
+    ordered = sorted(groups, key=lambda group: -group.executed_flops)
     heads, table = _build_kernel_table(ordered[:KERNELS_MAX], names)
     lines = []
     if rule := row.executed.rule:
@@ -287,7 +287,9 @@ def _build_sweep_cause_trail(
     completed = (  # instructions of these kernels that were not measured
         source.batch.completed_counts.get(kernel.launch)
         for source in sources.values()
-        for kernel in (source.batch.counted.run.report.kernels if source.batch.counted else ())
+        for kernel in (
+            source.batch.counted_run.run.report.kernels if source.batch.counted_run else ()
+        )
         if kernel.name in names
     )
     steps += _build_rules_step(

@@ -14,7 +14,7 @@ from perfctl.orchestrator.counts.kernels.pairing import describe_unpaired, pair_
 from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import Study, get_device_label
 from perfctl.orchestrator.ledger.usage.phase_layers import split_phases_by_part
-from perfctl.orchestrator.ledger.usage.served import count_same_sequences
+from perfctl.orchestrator.ledger.usage.served import find_constant_sequence_count
 from perfctl.orchestrator.report.findings import (
     PARTLY_DERIVED,
     SHOWN,
@@ -99,7 +99,7 @@ def list_study_facts(study: Study) -> dict[str, str | None]:
     runs = study.runs
     capability = next((device.compute_capability for device in runs[0].devices[:1]), None)
     chip = f" ({'' if capability.startswith('gfx') else 'CC '}{capability})" if capability else ""
-    sequences = {count_same_sequences(run) for run in runs}
+    sequences = {find_constant_sequence_count(run) for run in runs}
     in_each_step = sequences.pop() if len(sequences) == 1 else None
     batches = " ".join(map(str, study.batches))
     if not batches and in_each_step is not None:
@@ -110,7 +110,9 @@ def list_study_facts(study: Study) -> dict[str, str | None]:
         "phases": next(filter(None, map(usage.explain_unknown_phases, runs)), None),
         "device": f"{describe_study_device(study) or 'not recorded'}{chip}",
         "batch": batches,
-        "parameters": "; ".join(dict.fromkeys(run.setting for run in runs if run.setting)),
+        "parameters": "; ".join(
+            dict.fromkeys(run.other_parameters_text for run in runs if run.other_parameters_text)
+        ),
         "tools": describe_tools(runs),
     }
 
@@ -239,7 +241,7 @@ def _list_report_gaps(runs: Sequence[Run]) -> Iterator[Missing]:
     labels: dict[tuple[str, str, str], dict[str, None]] = defaultdict(dict)
     for run in runs:
         for gap in run.report.gaps:
-            if gap.quantity == "batch_size" and run.setting:
+            if gap.quantity == "batch_size" and run.other_parameters_text:
                 continue
             labels[gap.quantity, gap.reason, gap.scope or ""][run_label(run)] = None
     for (quantity, reason, scope), names in labels.items():
@@ -261,7 +263,7 @@ def _list_ledger_gaps(study: Study, ledger: Ledger) -> Iterator[Missing]:
         part.part
         for run in study.runs
         if run.report.served_steps
-        for phase in split_phases_by_part(run, each=True)
+        for phase in split_phases_by_part(run, by_block=True)
         for part in phase.parts
         if part.flops is not None
     }
@@ -292,10 +294,10 @@ def _list_ledger_gaps(study: Study, ledger: Ledger) -> Iterator[Missing]:
 def _list_missing_counts(study: Study) -> Iterator[Missing]:
     """Yield why no share of time is known although kernels ran, the FLOPs that kernels lack, and
     launches that two profilers do not share."""
-    is_timed = any(prepared.usage.busy for prepared in study.prepared_runs)
+    is_timed = any(prepared.usage.busy_times for prepared in study.prepared_runs)
     if not is_timed and (reason := usage.explain_missing_busy_share(study.runs)):
         yield "share of time with a kernel", reason, "", describe_tools(study.runs)
-    has_derived = any(batch.derived for batch in study.prepared_batches)
+    has_derived = any(batch.derived_run for batch in study.prepared_batches)
     for prepared in study.prepared_runs if study.is_foreign and not has_derived else ():
         if (lacking := explain_incomplete_flops(prepared)) is not None:
             part = " (lower bound)" if lacking[0] == "lower bound" else ""

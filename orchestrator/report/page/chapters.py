@@ -100,7 +100,7 @@ class RunGroup:
         return assign_layer_colours(self.analysis.ledger)
 
     @cached_property
-    def mfu(self) -> View | None:
+    def mfu_view(self) -> View | None:
         """MFU of a dense language model in training, by every formula."""
         audit = audit_recorded_step(self.analysis)
         return None if audit is None else show_mfu(audit)
@@ -121,7 +121,7 @@ class RunGroup:
         return sort_findings((*of_jobs, *stated)) if of_jobs else stated
 
     @cached_property
-    def charts(self) -> tuple[tuple[Chart, ...], tuple[Chart, ...]]:
+    def first_and_other_charts(self) -> tuple[tuple[Chart, ...], tuple[Chart, ...]]:
         """The charts of the first screen, and the others."""
         charts = draw_study_charts(self.key, self.analysis, timed=not self.is_image_inference)
         origins = " and ".join(dict.fromkeys(run.origin for run in self.runs))
@@ -227,7 +227,9 @@ CHAPTERS = (
         "inference", "Inference", lambda group: build_inference_answer(group.runs).tables
     ),
     ReportChapter("ledger", "FLOPs ledger", draw=_make_ledger_fields),
-    ReportChapter("charts", "Charts", draw=lambda group: {"charts": group.charts[0]}),
+    ReportChapter(
+        "charts", "Charts", draw=lambda group: {"charts": group.first_and_other_charts[0]}
+    ),
     ReportChapter(
         "parts",
         "Parts",
@@ -252,9 +254,13 @@ CHAPTERS = (
     ReportChapter(
         "mfu",
         "MFU",
-        lambda group: group.mfu.document().tables if group.mfu and group.mfu.document else (),
+        lambda group: (
+            group.mfu_view.document().tables if group.mfu_view and group.mfu_view.document else ()
+        ),
         lambda group: {
-            "facts": (group.mfu.title, *group.mfu.facts, *group.mfu.notes) if group.mfu else ()
+            "facts": (group.mfu_view.title, *group.mfu_view.facts, *group.mfu_view.notes)
+            if group.mfu_view
+            else ()
         },
     ),
     ReportChapter(
@@ -268,12 +274,12 @@ CHAPTERS = (
         "Batch sweep",
         lambda group: (
             study.build_sweep_table(
-                group.analysis.points, group.study.axis, rates=not group.is_image_inference
+                group.analysis.points, group.study.axis_name, rates=not group.is_image_inference
             )
             if _is_run_by_perfctl(group)
             else None,
         ),
-        lambda group: {"charts": group.charts[1]},
+        lambda group: {"charts": group.first_and_other_charts[1]},
     ),
     ReportChapter(
         "steps",

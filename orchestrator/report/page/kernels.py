@@ -29,7 +29,7 @@ from perfctl.orchestrator.ledger.sweep import (
 )
 from perfctl.orchestrator.report.ledger.page import LOCKED_CLOCKS
 from perfctl.orchestrator.report.numbers import format_percent, format_ratio
-from perfctl.orchestrator.report.page.records import split_first_sentence
+from perfctl.orchestrator.report.page.records import split_at_first_sentence_or_clause
 from perfctl.orchestrator.report.tables import (
     RUN,
     Cell,
@@ -86,7 +86,7 @@ NAMES = 4
 """Kernel names in a cell; the rest is counted."""
 
 
-def group_ncu_advice(run: Run) -> Iterator[tuple[float, str | None, Advice, int]]:
+def merge_advice_by_rule_and_kernel(run: Run) -> Iterator[tuple[float, str | None, Advice, int]]:
     """Yield (ns that it saves by its estimates, kernel, the result with the largest estimate,
     launches) of each rule and kernel: results that differ in figures only are one."""
     kernels: dict[int | None, Kernel] = {kernel.launch: kernel for kernel in run.report.kernels}
@@ -128,9 +128,9 @@ def build_advice_table(runs: Sequence[Run], names: ShortNames) -> Table | None:
     none = missing_cell("ncu has no estimate for this")
     rows: list[tuple[float, float, list[Any]]] = []
     for run in runs:
-        for saved_ns, name, best, launches in group_ncu_advice(run):
+        for saved_ns, name, best, launches in merge_advice_by_rule_and_kernel(run):
             estimate = best.estimated_speedup
-            visible, folded = split_first_sentence(best.text or "", LONGEST)
+            visible, folded = split_at_first_sentence_or_clause(best.text or "", LONGEST)
             kernel_cell = (
                 name_cell(name, names.get(name)) if name else missing_cell("the complete report")
             )
@@ -265,7 +265,7 @@ def build_kernel_summary(runs: Sequence[PreparedRun], names: ShortNames) -> Tabl
                     time, text=f"ƒ {time.text}", title=f"{time.title}; {derived}", style="der"
                 )
             layers = dict.fromkeys(kernel.layer for kernel in kernels if kernel.layer)
-            flops = [prepared.flops.get(kernel.launch, NO_FLOPS) for kernel in kernels]
+            flops = [prepared.flops_by_launch.get(kernel.launch, NO_FLOPS) for kernel in kernels]
             row = [
                 run,
                 name_cell(name, names.get(name)),
@@ -350,7 +350,7 @@ def _pack_counter_columns(
     columns = []
     for path in ("total", *PATHS) if units else ():
         figures: list[Figure] = [
-            getattr(run.flops.get(kernel.launch, NO_FLOPS), path) for run, kernel in rows
+            getattr(run.flops_by_launch.get(kernel.launch, NO_FLOPS), path) for run, kernel in rows
         ]
         states = [
             (choose_figure_style(figure), format_state_sign(figure), explain_figure_state(figure))

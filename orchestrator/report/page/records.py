@@ -62,7 +62,7 @@ class Finding:
     """What to do, as far as the finding states it."""
 
     @property
-    def share(self) -> float | None:
+    def impact_share(self) -> float | None:
         """Share (0..1) of the median step that is at stake."""
         return self.impact_ns / self.step_ns if self.impact_ns and self.step_ns else None
 
@@ -70,12 +70,12 @@ class Finding:
     def first(self) -> str:
         """A short text, otherwise its first sentence: at most LONGEST characters; a longer one ends
         after a clause."""
-        return split_first_sentence(self.text)[0]
+        return split_at_first_sentence_or_clause(self.text)[0]
 
     @property
     def details(self) -> str:
         """The text after the first sentence; "" if there is none."""
-        return split_first_sentence(self.text)[1]
+        return split_at_first_sentence_or_clause(self.text)[1]
 
 
 def shorten_findings(findings: Iterable[Finding], complete: int) -> tuple[Finding, ...]:
@@ -94,33 +94,33 @@ def split_long_note(text: str) -> tuple[str, str]:
     sentences = accumulate(_ENDS.split(text), "{} {}".format)
     fitting = [start for start in sentences if len(start) <= LONGEST_NOTE]
     if not fitting:
-        return split_first_sentence(text, LONGEST_NOTE)
+        return split_at_first_sentence_or_clause(text, LONGEST_NOTE)
     return fitting[-1], text[len(fitting[-1]) :].lstrip()
 
 
-def split_first_sentence(text: str, longest: int = LONGEST) -> tuple[str, str]:
+def split_at_first_sentence_or_clause(text: str, max_characters: int = LONGEST) -> tuple[str, str]:
     """Return the first sentence and what follows it; a text that is short enough is not divided."""
-    if len(text) <= longest:
+    if len(text) <= max_characters:
         return text, ""
     sentence = _ENDS.split(text, maxsplit=1)[0]
     following = text[len(sentence) :].lstrip()
-    if len(sentence) <= longest:
+    if len(sentence) <= max_characters:
         return sentence, following
     for mark in _CLAUSES:
-        end = sentence.rfind(mark, 0, longest)
+        end = sentence.rfind(mark, 0, max_characters)
         # inside of brackets, also of a kernel's name
         while end > 0 and any(
             sentence.count(opening, 0, end) != sentence.count(right, 0, end)
             for opening, right in ("()", "<>")
         ):
             end = sentence.rfind(mark, 0, end)
-        if end >= longest // 4:
+        if end >= max_characters // 4:
             after = sentence[end:].lstrip(";:, ")
             if after.partition(" ")[0].isalpha():
                 after = after[:1].upper() + after[1:]
             return f"{sentence[:end]}.", f"{after} {following}".strip()
-    end = sentence.rfind(" ", longest // 4, longest - 1)
-    end = end if end > 0 else longest - 2
+    end = sentence.rfind(" ", max_characters // 4, max_characters - 1)
+    end = end if end > 0 else max_characters - 2
     return f"{sentence[:end]} …", f"… {sentence[end:].lstrip()} {following}".strip()
 
 
@@ -144,14 +144,14 @@ def find_median_steps(analysis: Analysis) -> Steps:
     spreads: dict[Point, TimeSpread | None] = {point.batch: point.step for point in analysis.points}
     steps: dict[Point, StepTime] = {}
     for prepared in analysis.study.prepared_runs:
-        batch, capture_ns = prepared.run.point, prepared.usage.window.length
+        batch, capture_ns = prepared.run.point, prepared.usage.window.length_ns
         spread = spreads.get(batch) or (prepared.step_time or (None,))[0]
         if batch in steps or explain_busy_cpu([prepared.run]) is not None:
             continue
         if spread is not None and spread.median:
-            steps[batch] = StepTime(spread.median, spread.noise)
+            steps[batch] = StepTime(spread.median, spread.median_deviation_ns)
         elif capture_ns:
-            steps[batch] = StepTime(capture_ns / (prepared.steps or 1))
+            steps[batch] = StepTime(capture_ns / (prepared.step_count or 1))
     return steps
 
 
@@ -172,6 +172,10 @@ def sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(
         sorted(
             findings,
-            key=lambda finding: (finding.warning, finding.share is None, -(finding.share or 0)),
+            key=lambda finding: (
+                finding.warning,
+                finding.impact_share is None,
+                -(finding.impact_share or 0),
+            ),
         )
     )

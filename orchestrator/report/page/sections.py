@@ -77,7 +77,7 @@ def build_report_view(
     title: str | None = None,
     peaks: Sequence[DevicePeaks] = (),
     caution: str | None = None,
-    begun: Callable[[str, int, int], None] = lambda what, done, total: None,
+    on_progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> View:
     """Return the report of these runs: a chapter for each run group, those with a ledger first.
 
@@ -104,7 +104,7 @@ def build_report_view(
     analyses = list(analyse_studies(shown_studies, peaks))
     views = []
     for number, analysis in enumerate(analyses, 1):
-        begun(make_study_label(analysis.study), number - 1, len(shown_studies))
+        on_progress(make_study_label(analysis.study), number - 1, len(shown_studies))
         first = {id(run) for run in analysis.study.runs}
         jobs_of_first = tuple(job for job in jobs if id(job.job.ranks[0].run) in first)
         views.append(_build_study_view(RunGroup(analysis, f"s{number}", jobs_of_first)))
@@ -230,7 +230,7 @@ class _OverviewEntry:
     """Batch size -> samples per second, ascending."""
 
     @property
-    def batch(self) -> int | None:
+    def fastest_batch(self) -> int | None:
         """The fastest batch size; without times the only one."""
         if self.rates:
             return max(self.rates, key=lambda size: self.rates[size])
@@ -238,7 +238,7 @@ class _OverviewEntry:
         return sizes[0] if len(sizes) == 1 else None
 
     @property
-    def names(self) -> tuple[str | None, ...]:
+    def identifying_facts(self) -> tuple[str | None, ...]:
         """Model, mode, precision, device and profiler."""
         study = self.analysis.study
         return (
@@ -305,7 +305,7 @@ def _list_sample_rates(analysis: Analysis) -> dict[int, float]:
 
 
 def _build_overview_row(entry: _OverviewEntry) -> list[Cell | str | None]:
-    analysis, batch, study = entry.analysis, entry.batch, entry.analysis.study
+    analysis, batch, study = entry.analysis, entry.fastest_batch, entry.analysis.study
     ledger_rows = [row for row in analysis.ledger.rows if row.batch == batch or not study.batches]
     point = next((point for point in analysis.points if point.batch == batch), None)
     problems = (text for point in analysis.points for text in point.problems)
@@ -315,7 +315,7 @@ def _build_overview_row(entry: _OverviewEntry) -> list[Cell | str | None]:
         note = f"{format_all_digits(point.step.median, 'ns')}; {point.basis}"
         step = Cell(format_step_times(point.step), note, value=point.step.median)
     fastest = entry.rates.get(batch) if batch is not None else None
-    model, *names = entry.names
+    model, *names = entry.identifying_facts
     return [
         replace(text_cell(model), href=entry.key),
         *names,
@@ -331,9 +331,9 @@ def _build_overview_row(entry: _OverviewEntry) -> list[Cell | str | None]:
 def _find_busy_share(study: Study, batch: int | None) -> UsageShare:
     """Return how busy the GPUs were at a batch size, by the kernels of its least profiled run, else
     by samples, else by DLProf's summary."""
-    runs = study.recorded(batch) if study.batches else list(study.prepared_runs)
+    runs = study.list_runs_at(batch) if study.batches else list(study.prepared_runs)
     runs.sort(key=lambda item: LIGHTEST_FIRST.get(item.run.profiler, len(LIGHTEST_FIRST)))
-    ways = [item.usage.ways for item in runs]
+    ways = [item.usage.utilization_by_source for item in runs]
     shares = [way.kernels for way in ways]
     shares += [share for way in ways for share in (way.nvml, way.dlprof)]
     shares.append(UsageShare(None, "no run at this batch size"))
@@ -355,7 +355,7 @@ def _draw_rate_chart(
         lambda rate: drop_trailing_zeros(format_rate(rate)),
         note,
         decades=max(values) > WIDE * min(values),
-        up="samples/s",
+        y_label="samples/s",
     )
     legend = (
         LegendEntry(name, colour, entry.key)
@@ -367,7 +367,7 @@ def _draw_rate_chart(
 def _make_distinct_names(entries: Sequence[_OverviewEntry]) -> list[str]:
     """Return short names: of model, mode, precision, device and tools what differs between the
     run groups."""
-    columns = zip(*(entry.names for entry in entries), strict=True)
+    columns = zip(*(entry.identifying_facts for entry in entries), strict=True)
     differing = [column for column in columns if len(set(column)) > 1]
     names = [", ".join(filter(None, values)) for values in zip(*differing, strict=True)] or [
         ""

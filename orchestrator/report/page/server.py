@@ -132,7 +132,7 @@ class PageServer(ThreadingHTTPServer):
         except ValueError:
             return False
 
-    def find(self, path: str) -> Path | None:
+    def find_servable_file(self, path: str) -> Path | None:
         """The file at this path of an address; None if it cannot be a page."""
         try:
             file = self.folder.joinpath(unquote(path).lstrip("/")).resolve(strict=True)
@@ -157,7 +157,7 @@ class _PageHandler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST, "This is another machine's name")
             return
         path = self.path.partition("?")[0].partition("#")[0]
-        file, answers = self.server.find(path), self.server.answers
+        file, answers = self.server.find_servable_file(path), self.server.answers
         if file is not None:
             self._send_file(file)
         elif path in ("/", "/index.html"):
@@ -194,16 +194,16 @@ class _PageHandler(BaseHTTPRequestHandler):
             is_calculator = self.server.calculator and calculator in content.read(_HEAD_BYTES)
             content.seek(0)
             policy = f"{_CALCULATOR}'{self.server.calculator}'" if is_calculator else ""
-            self._head(HTTPStatus.OK, PAGES[file.suffix.lower()], about.st_size, policy)
+            self._send_headers(HTTPStatus.OK, PAGES[file.suffix.lower()], about.st_size, policy)
             if self.command != "HEAD":
                 shutil.copyfileobj(content, self.wfile)
 
     def _send_text(self, status: HTTPStatus, kind: str, body: bytes) -> None:
-        self._head(status, kind, len(body))
+        self._send_headers(status, kind, len(body))
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def _head(self, status: HTTPStatus, kind: str, length: int, policy: str = "") -> None:
+    def _send_headers(self, status: HTTPStatus, kind: str, length: int, policy: str = "") -> None:
         self.send_response(status)
         for name, value in _HEADERS.items():
             self.send_header(name, value)

@@ -136,11 +136,11 @@ def _repeats_cell(point: BatchPoint) -> Cell:
         return missing_cell("the sweep was not repeated (--repeat)")
     low, high = min(point.repeats), max(point.repeats)
     runs = f"{len(point.repeats)} runs, from {format_time(low)} to {format_time(high)}"
-    wide = judge_run_interval(point.repeats) if point.interval else None
+    wide = judge_run_interval(point.repeats) if point.step_interval_ns else None
     if wide is not None:
         text = f"unknown: needs {wide.steps_needed_text}"
         return Cell(text, f"{wide.reason}; {runs}", "no", value="unknown")
-    low, high = point.interval or (low, high)
+    low, high = point.step_interval_ns or (low, high)
     return text_cell(f"{format_time(low)} to {format_time(high)}", runs)
 
 

@@ -135,13 +135,16 @@ def build_timelines(
 def _build_timeline(
     run: Run,
     tracks: Sequence[_TimelineTrack],
-    room: int,
+    max_bars: int,
     colours: Colours,
     hues: Colours,
     complete: ShortNames,
 ) -> JsonObject:
-    opened, part_name = _find_opening_span(run)
-    notes = [_limit_bars(tracks, room, opened[0] if opened else 0), *map(_assign_lanes, tracks)]
+    opened, part_name = _find_opening_span_and_name(run)
+    notes = [
+        _drop_bars_over_limit(tracks, max_bars, opened[0] if opened else 0),
+        *map(_assign_lanes, tracks),
+    ]
     if len(tuple(run.report.op_calls)) == CALLS_MAX:
         notes.append(f"of operators and calls, only the {CALLS_MAX:,} longest are drawn")
     if untimed := sum(not has_start_and_duration(kernel) for kernel in run.report.kernels):
@@ -186,14 +189,16 @@ def _build_timeline(
     }
 
 
-def _limit_bars(tracks: Sequence[_TimelineTrack], room: int, begin: int) -> str | None:
+def _drop_bars_over_limit(
+    tracks: Sequence[_TimelineTrack], max_bars: int, begin: int
+) -> str | None:
     """Leave the bars from ``begin`` on for which there is room, if there is none for all; a
     sentence about the others."""
     total = sum(len(track.bars) for track in tracks)
-    if total <= room:
+    if total <= max_bars:
         return None
     starts = sorted(bar.start for track in tracks for bar in track.bars if bar.end >= begin)
-    end = starts[min(room, len(starts) - 1)]
+    end = starts[min(max_bars, len(starts) - 1)]
     for track in tracks:
         track.bars = [bar for bar in track.bars if bar.end >= begin and bar.start <= end]
     drawn = sum(len(track.bars) for track in tracks)
@@ -203,7 +208,7 @@ def _limit_bars(tracks: Sequence[_TimelineTrack], room: int, begin: int) -> str 
     )
 
 
-def _find_opening_span(run: Run) -> tuple[tuple[int, int] | None, str]:
+def _find_opening_span_and_name(run: Run) -> tuple[tuple[int, int] | None, str]:
     """Return (the part that a view shows first, its name): a step of median length, or from the
     first kernel to the last."""
     steps = [
@@ -432,7 +437,7 @@ class IcicleNode:
     direction: str = ""
     children: dict[str, IcicleNode] = field(default_factory=dict)
 
-    def child(self, name: str) -> IcicleNode:
+    def get_or_add_child(self, name: str) -> IcicleNode:
         return self.children.setdefault(name, IcicleNode(name))
 
     @property
@@ -450,7 +455,9 @@ def build_icicles(analysis: Analysis, colours: Colours) -> tuple[JsonObject, ...
     they are its parent's, or it has none).
     """
     batches = [
-        batch for batch in analysis.study.prepared_batches if batch.times and batch.times.rows
+        batch
+        for batch in analysis.study.prepared_batches
+        if batch.layer_times and batch.layer_times.rows
     ]
     if batches:
         return tuple(_build_layer_icicle(batch, colours, analysis.names) for batch in batches)
@@ -464,7 +471,7 @@ def build_icicles(analysis: Analysis, colours: Colours) -> tuple[JsonObject, ...
 
 
 def _build_layer_icicle(batch: PreparedBatch, colours: Colours, names: ShortNames) -> JsonObject:
-    times, timing = batch.times, batch.timing_run
+    times, timing = batch.layer_times, batch.timing_run
     assert times is not None and timing is not None
     total = times.total
     # the step of median time; of an even number the two whose mean is the median
@@ -472,9 +479,9 @@ def _build_layer_icicle(batch: PreparedBatch, colours: Colours, names: ShortName
     middle = ordered[(total.count - 1) // 2 : total.count // 2 + 1]
     step = "the median step" if total.over == 1 else "a mean step"
     root = IcicleNode(times.whole.replace("of all steps", f"of {step}"))
-    launches = timing.launches if times.basis.startswith("kernels") else ()
-    steps = timing.steps or 1
-    if timing.numbered:  # the values are in the order in which the steps begin
+    launches = timing.measured_launches if times.basis.startswith("kernels") else ()
+    steps = timing.step_count or 1
+    if timing.has_numbered_steps:  # the values are in the order in which the steps begin
         numbers = dict.fromkeys(
             kernel.step for kernel, _ in launches if kernel.duration_ns is not None
         )
@@ -482,22 +489,22 @@ def _build_layer_icicle(batch: PreparedBatch, colours: Colours, names: ShortName
         launches = [launch for launch in launches if launch[0].step in chosen]
         steps = len(middle)
     by_key = group_by(launches, lambda launch: launch[1])
-    patterns = {call.layer for call in batch.expected.calls}
+    patterns = {call.layer for call in batch.user_formula_work.calls}
     for (layer, direction), spent in times.rows.items():
         path = layer or ("optimizer" if direction == "optimizer" else OUTSIDE)
         node = root
         for part in path.split(".") if layer and " " not in layer else [path]:
             above = node.layer
-            node = node.child(part)
+            node = node.get_or_add_child(part)
             node.layer = f"{above}.{part}" if above else part
         if path != direction and path not in patterns:
-            node = node.child(direction)
+            node = node.get_or_add_child(direction)
             node.direction = direction
         node.trail = build_row_trail_key(path, direction, batch.batch)
         kernels = (kernel for kernel, _ in by_key.get((layer, direction), ()))
         _add_kernels(node, _average_steps(spent, middle), _sum_kernel_times(kernels, names, steps))
     if (unknown := _average_steps(times.unattributed, middle)) > 0:
-        root.child(UNKNOWN).own += unknown
+        root.get_or_add_child(UNKNOWN).own += unknown
     _colour_children(root, colours)
     label = format_point(batch.batch)
     among = {1: "1 step"}.get(total.count, f"the step of median time among {total.count}")
@@ -517,7 +524,7 @@ def _build_family_icicle(prepared: PreparedRun, names: ShortNames) -> JsonObject
     )
     for family, kernels in families.items():
         if times := _sum_kernel_times(kernels, names):
-            _add_kernels(root.child(family), sum(times.values()), times, FAMILIES)
+            _add_kernels(root.get_or_add_child(family), sum(times.values()), times, FAMILIES)
     _colour_children(root, {})
     return _pack_nodes(root, run_label(prepared.run), "sums over all launches of the report")
 
@@ -555,9 +562,11 @@ def _add_kernels(
     """Kernels below a node, the longest first; time that is no kernel's stays the node's own."""
     ordered = sorted(kernels.items(), key=lambda pair: -pair[1])
     for name, spent in ordered[:most]:
-        node.child(name).own += spent
+        node.get_or_add_child(name).own += spent
     if remaining := ordered[most:]:
-        node.child(f"{len(remaining)} other kernels").own += sum(spent for _, spent in remaining)
+        node.get_or_add_child(f"{len(remaining)} other kernels").own += sum(
+            spent for _, spent in remaining
+        )
     node.own += max(total - sum(kernels.values()), 0.0)
 
 

@@ -16,7 +16,7 @@ from perfctl.orchestrator.ledger.usage.counters import (
 from perfctl.orchestrator.ledger.usage.readings import UsageShare, format_seconds
 from perfctl.orchestrator.ledger.usage.run_usage import CAUSES, COMMUNICATION, RunUsage
 from perfctl.orchestrator.ledger.usage.served import (
-    compute_placed_share,
+    compute_kernel_time_share_with_layer,
     count_inferred_graph_kernels,
     has_guessed_layers,
     measure_phases,
@@ -100,7 +100,7 @@ _NO_DEVICE = "the samples do not state it"
 def build_busy_table(runs: Sequence[RunUsage]) -> Table | None:
     """Share of time with a kernel running: a row a device, and a row a stream if there are
     several."""
-    busy = [item for run in runs for item in (*run.busy, *run.steady)]
+    busy = [item for run in runs for item in (*run.busy_times, *run.steady_busy_times)]
     windows = "; ".join(dict.fromkeys(item.window for item in busy))
     columns = [
         RUN,
@@ -122,7 +122,7 @@ def build_busy_table(runs: Sequence[RunUsage]) -> Table | None:
             item.launches,
             item.running_ns,
             item.window_ns,
-            share_cell(item.share),
+            share_cell(item.busy_share),
             item.longest_wait_ns,
         ]
         for item in busy
@@ -169,7 +169,7 @@ def build_phases_table(runs: Sequence[Run]) -> Table | None:
         name = item.phase if item.part is None else f"its {item.part}"
         rows.append([item.run, name, *exact, *times])
     notes = []
-    if any(step.partial for run in runs for step in run.report.served_steps):
+    if any(step.may_be_partial for run in runs for step in run.report.served_steps):
         notes.append(f"Time per token and tokens/s: unknown; {PARTIAL}.")
     return build_compact_table("Prefill and decode", columns, rows, notes)
 
@@ -210,7 +210,7 @@ def build_passes_table(runs: Sequence[Run]) -> Table | None:
         for use in uses
     ]
     communicating = {id(use.run): use.run for use in uses if use.collective_ns}
-    breakdowns = [RunUsage(run).breakdown for run in communicating.values()]
+    breakdowns = [RunUsage(run).time_breakdown for run in communicating.values()]
     notes = [
         f"Exposed communication: {format_percent(breakdown.shares[COMMUNICATION])} of the time."
         for breakdown in breakdowns
@@ -228,10 +228,11 @@ def _tokens_cell(queries: AttentionQueries | None) -> Cell:
     if rows is not None:
         how = f"{queries.kernels:,} other kernels have one block for each row"
     return mark_cell_estimated(
-        count_cell(queries.most if rows is None else rows),
+        count_cell(queries.max_tokens if rows is None else rows),
         f"{queries.calls:,} calls, each with {queries.blocks:,} blocks of {queries.tile} queries "
-        f"for {queries.sequences:,} sequences and {queries.heads:,} heads: {queries.least:,} to "
-        f"{queries.most:,} tokens; {how}",
+        f"for {queries.sequences:,} sequences and {queries.heads:,} heads: "
+        f"{queries.min_tokens:,} to "
+        f"{queries.max_tokens:,} tokens; {how}",
     )
 
 
@@ -249,7 +250,10 @@ def explain_unknown_phases(run: Run) -> str | None:
 def describe_module_coverage(run: Run) -> str | None:
     """Return how much of the kernel time has a module, and how kernels of graphs got theirs; None
     if no module is expected."""
-    share, of_graphs = compute_placed_share(run.report), count_inferred_graph_kernels(run.report)
+    share, of_graphs = (
+        compute_kernel_time_share_with_layer(run.report),
+        count_inferred_graph_kernels(run.report),
+    )
     text = ""
     if share is not None:
         text = f"{floor(share * 1000) / 10:.1f}% of the kernel time has a module"
@@ -312,7 +316,7 @@ def build_device_samples_table(runs: Sequence[RunUsage]) -> Table | None:
             unit_cell(item.clock, "Hz", none),
         ]
         for run in runs
-        for item in run.readings
+        for item in run.device_readings
     ]
     return build_compact_table("Device samples", columns, rows)
 
@@ -399,7 +403,7 @@ def build_energy_table(runs: Sequence[RunUsage]) -> Table | None:
         text_column("from"),
     ]
     rows = []
-    for item in (item for run in runs for item in run.energy):
+    for item in (item for run in runs for item in run.device_energies):
         none = item.reason or "unknown"
         no_step = item.step_reason or none
         has_steps = item.per_step is not None
@@ -478,7 +482,9 @@ def build_utilization_table(runs: Sequence[RunUsage]) -> Table | None:
         Column("host cores busy", note="cores that the run's processes kept busy in its steps"),
     ]
     rows = []
-    for item in (run.ways for run in runs if run.ways.has_any_share):
+    for item in (
+        run.utilization_by_source for run in runs if run.utilization_by_source.has_any_share
+    ):
         shares = (
             item.kernels,
             item.nvml,
@@ -506,7 +512,7 @@ def usage_share_cell(share: UsageShare) -> Cell:
 
 def build_idle_gap_tables(runs: Sequence[RunUsage], names: ShortNames) -> tuple[Table | None, ...]:
     """Causes of the time without a kernel, and the longest waits with the kernels around them."""
-    idle = [item for run in runs for item in run.idle if item.count]
+    idle = [item for run in runs for item in run.idle_times if item.count]
     device = [Column("device")] if len({item.device for item in idle}) > 1 else []
     causes = [cause for cause in CAUSES if any(item.by_cause.get(cause) for item in idle)]
     columns = [
@@ -601,7 +607,7 @@ def build_memory_use_table(runs: Sequence[RunUsage]) -> Table | None:
         ),
     ]
     rows = []
-    for item in (run.memory for run in runs):
+    for item in (run.memory_use for run in runs):
         of_device = (item.allocated, item.reserved, item.process, item.device)
         of_host = (item.host, item.host_all)
         if any(value is not None for value in (*of_device, *of_host)):

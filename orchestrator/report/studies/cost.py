@@ -181,7 +181,7 @@ def build_quantity_chapter(measured: BenchResults, quantity: str) -> View:
     ]
     kinds = {point.machine.kind for point in measured.points}
     text = [BASES[kind] for kind in BASES if kind in kinds and quantity == bench.MEMORY]
-    few = ", ".join(dict.fromkeys(_name_family(row.family) for row in rows if row.few))
+    few = ", ".join(dict.fromkeys(_name_family(row.family) for row in rows if row.has_few_points))
     warning = f"Fewer than {FEW} points: {few}. Their coefficients say little."
     findings: list[Finding | str] = []
     ranked = [row for row in by_family.get(measured.pooled_family, ()) if row.ranked]
@@ -230,7 +230,9 @@ def _build_correlations_table(caption: str, rows: Sequence[SizeRelation]) -> Tab
     ]
     cells = []
     for row in rows:
-        warning = f"fewer than {FEW} points" if row.few and row.ranked else row.reason or ""
+        warning = (
+            f"fewer than {FEW} points" if row.has_few_points and row.ranked else row.reason or ""
+        )
         cells.append(
             [
                 _name_family(row.family) if is_of_families else SIZES[row.size].title,
@@ -338,7 +340,7 @@ def draw_left_out_chart(name: str, left_out: LeftOutErrors) -> Chart:
 def build_points_chapter(measured: BenchResults) -> View:
     """Return a row per network and batch size, the fastest of its runs."""
     points = measured.points
-    unsteady = sum(point.spread > SPREAD_MAX for point in points)
+    unsteady = sum(point.interquartile_over_median > SPREAD_MAX for point in points)
     varied = f"varied by more than {SPREAD_MAX:.0%} between quartiles: not a quiet machine"
     finding = Finding(f"{unsteady} of {len(points)} points {varied}.", "points", True)
     listed = build_points_table(points, limit=POINTS)
@@ -365,7 +367,7 @@ def build_points_table(
             point.batch,
             amount_cell(bench.sum_point_flops(point), ""),
             time_cell(point.step_ns[0]),
-            share_cell(point.spread),
+            share_cell(point.interquartile_over_median),
         ]
         for index, point in enumerate(points)
     ]
@@ -459,7 +461,7 @@ def _warn_of_bad_points(
         texts.append(
             f"{missing} complete runs are not in the chart: they have no timed step, or no device."
         )
-    if unsteady := sum(point.spread > 0.1 for point in points):
+    if unsteady := sum(point.interquartile_over_median > 0.1 for point in points):
         texts.append(
             f"{unsteady} of {len(points)} points varied by more than 10% between quartiles. Run "
             "perfctl bench FILE --steady 10 to measure them again."

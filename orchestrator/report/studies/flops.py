@@ -115,12 +115,12 @@ def _collect_compared_networks(
     hand: Sequence[str] = (),
 ) -> ComparedNetworks:
     first = networks[0]
-    layer = layer or first.find_main_layer() or ""
+    layer = layer or first.find_layer_with_most_macs() or ""
     batch = batch if batch in first.batches else first.batches[-1]
-    if first.sheet(batch, layer) is None:
+    if first.build_sheet_of_layer(batch, layer) is None:
         raise build_unknown_layer_error("layer", layer, first, batch)
     values = tuple(check_hand_values(networks, hand, batch))
-    points = tuple((network, network.points(layer)) for network in networks)
+    points = tuple((network, network.list_points_of_layer(layer)) for network in networks)
     return ComparedNetworks(networks, layer, batch, values, points)
 
 
@@ -128,7 +128,7 @@ def draw_flops_charts(runs: Sequence[Run]) -> None:
     """Draw the charts of the study only, of the layer with the most multiply-adds, if there is one;
     ``files.drawn`` collects them."""
     networks = group_into_networks(runs)
-    if networks and networks[0].find_main_layer() is not None:
+    if networks and networks[0].find_layer_with_most_macs() is not None:
         compared = _collect_compared_networks(networks)
         for chapter in (build_executed_flops_chapter, build_time_chapter, build_training_chapter):
             chapter(compared)
@@ -191,7 +191,7 @@ def _compare_network_sizes(compared: ComparedNetworks) -> Iterator[str]:
             f"x {factor} FLOPs"
         )
         clocks = a.forward.synchronised, b.forward.synchronised
-        if clocks[0] and clocks[1] and compared.scatter < SCATTER_MIN:
+        if clocks[0] and clocks[1] and compared.slowest_over_fastest_step < SCATTER_MIN:
             text += f" in x {format_ratio(clocks[1].median / clocks[0].median)} time"
         yield f"{text}."
 
@@ -203,7 +203,7 @@ def build_manual_estimates_chapter(compared: ComparedNetworks) -> View:
     rows: list[NetworkRow] = []
     worked = []
     for network in compared.networks:
-        sheet = network.sheet(batch, layer)
+        sheet = network.build_sheet_of_layer(batch, layer)
         values: dict[str, dict[str, int]] = defaultdict(dict)
         for item in sheet.quantities if sheet else ():
             values[item.quantity].setdefault(item.unit, item.value)
@@ -440,7 +440,7 @@ def _build_two_clocks_table(caption: str, compared: ComparedNetworks, *parts: st
                     clocks.synchronised, "no run timed it with a synchronized clock"
                 ),
                 _build_median_time_cell(clocks.profiled, "no profiler timed it", clocks.basis),
-                _build_ratio_cell(clocks.factor, "needs both"),
+                _build_ratio_cell(clocks.profiled_over_synchronised, "needs both"),
             ]
         rows.append((label, cells))
     table = compared.build_networks_table(caption, heads, rows, explains=False)
@@ -458,7 +458,7 @@ def _build_median_time_cell(
 
 
 def _judge_layer_times(compared: ComparedNetworks) -> Iterator[str]:
-    layer, scatter = compared.layer, compared.scatter
+    layer, scatter = compared.layer, compared.slowest_over_fastest_step
     _, points = compared.points[0]
     chosen = next((point for point in points if point.batch == compared.batch), points[-1])
     both = {
@@ -466,7 +466,7 @@ def _judge_layer_times(compared: ComparedNetworks) -> Iterator[str]:
         "under the profiler": chosen.forward.profiled,
     }
     if times := [f"{format_step_times(spread)} {how}" for how, spread in both.items() if spread]:
-        factor = chosen.forward.factor if scatter < SCATTER_MIN else None
+        factor = chosen.forward.profiled_over_synchronised if scatter < SCATTER_MIN else None
         times_text = ", ".join(times) + (f" (x {format_ratio(factor)})" if factor else "")
         yield f"{layer} forward at batch {chosen.batch} takes {times_text}."
     if scatter >= SCATTER_MIN:

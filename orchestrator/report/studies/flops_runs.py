@@ -85,9 +85,12 @@ class ComparedNetworks:
         return sorted(pairs, key=lambda pair: pair[1].batch)
 
     @property
-    def scatter(self) -> float:
+    def slowest_over_fastest_step(self) -> float:
         """Return the largest slowest / fastest step of the layer's forward pass."""
-        return max((point.forward.scatter for _, point in self.labelled_points), default=1.0)
+        return max(
+            (point.forward.slowest_over_fastest_step for _, point in self.labelled_points),
+            default=1.0,
+        )
 
     def select_networks(self, labels: Iterable[str]) -> ComparedNetworks:
         """Return the same of these networks only."""
@@ -125,7 +128,7 @@ def _find_run_with_epochs(network: Network, batch: int) -> Run | None:
     return min(trained, key=lambda run: run.batch_size != batch, default=None)
 
 
-def _is_recorded_elsewhere(run: Run) -> bool:
+def _is_foreign_report(run: Run) -> bool:
     """Return whether perfctl did not record the report: its memory is that of a training run, and
     its figures have the digits they have."""
     return run.origin not in ("measured", "recorded")
@@ -173,7 +176,7 @@ def build_memory_chapter(compared: ComparedNetworks) -> View:
         if {("before", quantity), ("after", quantity)} <= recorded.keys()
     ]
     return build_study_chapter(
-        () if _is_recorded_elsewhere(run) else (text,),
+        () if _is_foreign_report(run) else (text,),
         tables=(
             _build_memory_table(compared.select_networks(label for label, _ in chosen), chosen),
         ),
@@ -187,7 +190,7 @@ def _build_memory_table(
 ) -> Table | None:
     recorded = {item.moment for _, run in chosen for item in run.report.memory}
     texts = {name: text for name, text in MOMENTS.items() if name in recorded}
-    if all(_is_recorded_elsewhere(run) for _, run in chosen):
+    if all(_is_foreign_report(run) for _, run in chosen):
         texts |= {name: f"{name} the training" for name in ("before", "after") if name in recorded}
     heads = [*text_columns("memory"), *(size_column(text) for text in texts.values())]
     rows: list[NetworkRow] = []
@@ -352,7 +355,7 @@ def build_machine_chapter(compared: ComparedNetworks) -> View:
                     facts[fact.removeprefix("option:").replace("_", " ")][value[:200]] = None
     rows = [[name, ", ".join(values)] for name, values in facts.items()]
     usages = {network.label: list(map(RunUsage, network.runs)) for network in compared.networks}
-    ways = [usage.ways for used in usages.values() for usage in used]
+    ways = [usage.utilization_by_source for used in usages.values() for usage in used]
     missing = {}
     if all(way.kernels.value is way.nvml.value is way.dlprof.value is None for way in ways):
         reason = "no run on the GPU was sampled, and none has kernels with start and duration"
@@ -371,7 +374,7 @@ def build_machine_chapter(compared: ComparedNetworks) -> View:
         tables=(
             build_table("Host and GPU", text_columns("fact", "value"), rows),
             *build_usage_tables(build_utilization_table),
-            build_summaries_table([run for run in runs if _is_recorded_elsewhere(run)]),
+            build_summaries_table([run for run in runs if _is_foreign_report(run)]),
         ),
         folded=build_usage_tables(build_device_samples_table),
         missing=missing,
@@ -390,10 +393,10 @@ def build_causes_chapter(compared: ComparedNetworks) -> View:
             of_sweep = [item for item in analysis.judgement.sweep if item.rule != "hand estimate"]
             causes = [("the sweep", cause) for cause in of_sweep]
             causes += [
-                (f"{row.name}{row.at}", cause)
+                (f"{row.name}{row.batch_phrase}", cause)
                 for row in analysis.ledger.rows
                 if row.layer == compared.layer
-                for cause in analysis.judgement.at(*row.key).causes
+                for cause in analysis.judgement.get_row_causes(*row.key).causes
             ]
             for about, cause in causes:
                 cells = (about, cause.rule, describe_cause(cause), describe_fix(cause))

@@ -101,7 +101,7 @@ class InferenceResults:
     """Run -> line 15 of its dlprof_summary.csv, if the file exists."""
 
     @cached_property
-    def busy(self) -> tuple[ModelBusyBatch, ...]:
+    def busy_batch_by_model(self) -> tuple[ModelBusyBatch, ...]:
         return find_busy_batch_by_model(self.points)
 
     @cached_property
@@ -113,14 +113,14 @@ class InferenceResults:
         return [run for point in self.points for run in point.runs]
 
     @property
-    def timed(self) -> dict[str, list[InferenceLatency]]:
+    def latencies_by_model(self) -> dict[str, list[InferenceLatency]]:
         """Return the timed batch sizes of each model that has some."""
         timed = (p for p in self.points if p.latency is not None and p.latency.is_complete)
         by_model = group_by(timed, lambda point: point.model).items()
         return {name: [p.latency for p in points if p.latency] for name, points in by_model}
 
     @property
-    def profiled(self) -> Iterator[tuple[InferencePoint, Run]]:
+    def points_with_lightest_run(self) -> Iterator[tuple[InferencePoint, Run]]:
         """Yield the run that reports are made from: the lightest profiler that left kernels,
         otherwise operators."""
         for point in self.points:
@@ -130,7 +130,7 @@ class InferenceResults:
                 yield point, run
 
     @property
-    def dlprof(self) -> list[tuple[InferencePoint, Run]]:
+    def points_with_dlprof_run(self) -> list[tuple[InferencePoint, Run]]:
         """Return the runs under DLProf."""
         runs = [(point, run) for point in self.points for run in point.runs]
         return [(point, run) for point, run in runs if run.profiler == "dlprof"]
@@ -227,11 +227,11 @@ def build_latency_chapter(answers: InferenceResults) -> View:
     caption = "Latency of a batch: copies and computation, images ready"
     labels = ("batches", "p50", "p95", "p99", "longest", "p50 per image", "measured by")
     reason = "it needs 20 full batches, so 20 times the batch size in --images"
-    items = [item for items in answers.timed.values() for item in items]
+    items = [item for items in answers.latencies_by_model.values() for item in items]
     has_none = items and all(item.percentiles[95] is None for item in items)
     return build_study_chapter(
         tables=(build_fields_table(caption, points, *labels),),
-        findings=judge_if_cpu_was_idle(judge_latency, answers.timed, answers.runs),
+        findings=judge_if_cpu_was_idle(judge_latency, answers.latencies_by_model, answers.runs),
         missing={"p95": reason} if has_none else None,
     )
 
@@ -251,7 +251,7 @@ def build_throughput_chapter(answers: InferenceResults) -> View:
     )
     return build_study_chapter(
         tables=(build_fields_table(caption, points, *labels),),
-        findings=judge_if_cpu_was_idle(judge_throughput, answers.timed, answers.runs),
+        findings=judge_if_cpu_was_idle(judge_throughput, answers.latencies_by_model, answers.runs),
     )
 
 
@@ -259,7 +259,7 @@ def build_utilization_chapter(answers: InferenceResults) -> View:
     """Return how busy GPU, tensor cores and host are, and from which batch size on."""
     points = answers.points
     busy_rows = []
-    for busy in (busy for busy in answers.busy if busy.way):
+    for busy in (busy for busy in answers.busy_batch_by_model if busy.way):
         most = f"none of these; at most {format_percent(max(share for _, share in busy.measured))}"
         shares = "; ".join(f"{batch}: {format_percent(share)}" for batch, share in busy.measured)
         since = most if busy.batch is None else str(busy.batch)
@@ -280,7 +280,7 @@ def build_utilization_chapter(answers: InferenceResults) -> View:
             build_table(caption, heads, busy_rows),
             build_fields_table("GPU, memory and tensor cores", points, *labels),
         ),
-        findings=judge_gpu_busy(points, answers.busy),
+        findings=judge_gpu_busy(points, answers.busy_batch_by_model),
         missing=missing,
     )
 
@@ -310,7 +310,7 @@ def build_accuracy_chapter(answers: InferenceResults) -> View:
     labels = ("top-1", "95% interval", "top-5", "loss", "images", "unreadable")
     return build_study_chapter(
         tables=(build_fields_table("Top-1 and top-5", scored, *labels),),
-        findings=judge_accuracy(answers.timed),
+        findings=judge_accuracy(answers.latencies_by_model),
         missing=missing,
     )
 
@@ -335,13 +335,13 @@ def build_kernels_chapter(answers: InferenceResults) -> View:
                 tensor[row.tensor],
                 row.calls,
                 row.total,
-                row.mean,
+                row.mean_ns,
                 time_cell(row.shortest, "operators have sums only"),
                 time_cell(row.longest, "operators have sums only"),
                 share_cell(row.share),
             ],
         )
-        for point, run in answers.profiled
+        for point, run in answers.points_with_lightest_run
         for row in list_kernel_name_rows(run)[:NAMES_MAX]
     ]
     caption = f"Kernels or operators by name, the {NAMES_MAX} slowest of each run"
@@ -362,7 +362,7 @@ def build_iterations_chapter(answers: InferenceResults) -> View:
         Column("tensor cores", note="share of kernel time, by kernel names"),
     ]
     runs = {id(point): point.runs[0] for point in answers.points if point.latency is not None}
-    runs |= {id(point): run for point, run in answers.profiled}
+    runs |= {id(point): run for point, run in answers.points_with_lightest_run}
     rows = [
         (
             point,
@@ -395,7 +395,7 @@ def build_dlprof_summary_chapter(answers: InferenceResults) -> View:
         *map(time_column, ("kernel time", "with tensor cores")),
     ]
     no_steps, rows = "the report has no steps", []
-    for point, run in answers.profiled:
+    for point, run in answers.points_with_lightest_run:
         row = summarize_run(run)
         no_kernels = (
             "no kernels: the run was on a CPU" if point.on_cpu else "no kernels in the report"
@@ -422,7 +422,7 @@ def build_dlprof_summary_chapter(answers: InferenceResults) -> View:
             point,
             [item.name, _build_stated_summary_cell(run, item), item.unit or missing_cell("none")],
         )
-        for point, run in answers.dlprof
+        for point, run in answers.points_with_dlprof_run
         for item in run.report.summaries
     ]
     text_fields = text_columns("figure", "value", "unit")
@@ -443,7 +443,7 @@ def build_dlprof_labels_chapter(answers: InferenceResults) -> View:
         text_column("line 15 of the file", note),
     ]
     rows = []
-    for point, run in answers.dlprof:
+    for point, run in answers.points_with_dlprof_run:
         text = answers.summary_lines.get(run.id)
         values = [
             run.profiler_version or missing_cell("not stated"),
@@ -462,7 +462,7 @@ def build_dlprof_labels_chapter(answers: InferenceResults) -> View:
 def _judge_dlprof_labels(answers: InferenceResults) -> Iterator[str]:
     """Yield what line 15 of DLProf's summary is, and what it states if no run was timed."""
     versions: dict[str, dict[str, None]] = {}
-    for _, run in answers.dlprof:
+    for _, run in answers.points_with_dlprof_run:
         label = answers.summary_lines.get(run.id, "").split(",")[0].removesuffix("%").strip()
         if label:
             version = (run.profiler_version or "unknown").split()[0]
@@ -473,9 +473,11 @@ def _judge_dlprof_labels(answers: InferenceResults) -> Iterator[str]:
             for label, versions_of_label in versions.items()
         )
         yield f"Line 15 of dlprof_summary.csv differs by version: {listed}."
-    for heading, pattern in list(DLPROF_LABELS.items())[:2] if not answers.timed else ():
+    for heading, pattern in (
+        list(DLPROF_LABELS.items())[:2] if not answers.latencies_by_model else ()
+    ):
         stated: dict[str, list[str]] = {}
-        for point, run in answers.dlprof:
+        for point, run in answers.points_with_dlprof_run:
             if (cell := _build_labeled_summary_cell(run, pattern)).style != "no":
                 at_batch_text = "" if point.batch is None else f" at {point.batch}"
                 stated.setdefault(point.model, []).append(f"{cell.text}%{at_batch_text}")
@@ -519,14 +521,14 @@ def build_all_points_chapter(answers: InferenceResults) -> View:
             build_fields_table("Every model and batch size", points, *labels, is_complete=True),
         ),
         folded=(build_inference_table("Images that could not be read", which, unread),),
-        findings=judge_unreadable_images(answers.timed),
+        findings=judge_unreadable_images(answers.latencies_by_model),
     )
 
 
 def _list_missing_figures(answers: InferenceResults) -> Iterator[tuple[str, str]]:
     """Yield what no chapter has, and why."""
     points = answers.points
-    if not answers.timed:
+    if not answers.latencies_by_model:
         reason = (
             "these reports hold no steps that are divided into loading, copies and computation; "
             "perfctl infer records them"

@@ -14,7 +14,7 @@ from perfctl.orchestrator.ledger.usage.inference import (
     InferenceLatency,
     InferencePoint,
     ModelBusyBatch,
-    find_last_paying_batch,
+    find_largest_batch_with_throughput_gain,
     list_latencies,
     measure_latency,
     pick_least_profiled,
@@ -97,7 +97,7 @@ def _build_gpu_idle_cell(point: InferencePoint) -> Cell:
 def _build_host_cores_cell(point: InferencePoint) -> Cell:
     cores = find_host_cores(point)
     if cores is None:
-        return missing_cell(point.uses[0].ways.host_reason)
+        return missing_cell(point.uses[0].utilization_by_source.host_reason)
     return Cell(f"{cores:.3g}", value=round(cores, 4))
 
 
@@ -318,7 +318,7 @@ def judge_throughput(timed: Timed) -> Iterator[str]:
         ending = f" ({', '.join(details)})" if details else ""
         most.append(f"{model} {format_rate(rates[top])} at batch {top}{ending}")
         if len(rates) > 1:
-            since = find_last_paying_batch(rates)
+            since = find_largest_batch_with_throughput_gain(rates)
             pays.append(f"{model} none up to {last}" if since == last else f"{model} {since}")
         real = [item for item in items if not item.synthetic]
         worst = max(real, key=lambda item: item.load_share, default=None)

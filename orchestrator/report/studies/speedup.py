@@ -112,7 +112,7 @@ def build_answer_chapter(trained: TrainedNetworks) -> View:
     """Return how many times faster each device is, by epochs and by steps."""
     several = len({speedup.batch for speedup in trained.speedups}) > 1
     findings = [
-        parts.build_speedup_finding(speedup, other, key, several=several)
+        parts.build_gain_sentence_finding(speedup, other, key, states_batch=several)
         for key, speedup in trained.speedups_by_chapter_key
         for other in speedup.comparisons
     ]

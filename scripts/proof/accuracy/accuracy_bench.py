@@ -52,7 +52,7 @@ def lines(path: Path = DATA / "bench.json", seed: int = SEED) -> list[Line]:
     given = build_step_table(records, machine)
     families = [record.case.family for record in records]
     roof = np.array([compute_step_floor(record.case, machine) for record in records])
-    macs = np.array([record.case.macs for record in records])
+    macs = np.array([record.case.forward_macs_of_batch for record in records])
     models = len(set(given.groups))
     print(
         f"{path.name}: {len(records)} steps of {models} networks, "

@@ -44,7 +44,7 @@ class Beside(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = str(getattr(func, "_overloadpacket", func))
-        result = operations.run(func, name, args, kwargs or {})
+        result = operations.run_operator(func, name, args, kwargs or {})
         bare = name.partition(".")[2]
         if bare == "convolution_backward" and args[9] > 1 and args[10][1]:
             gradient, data, weight = args[:3]

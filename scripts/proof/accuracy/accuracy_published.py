@@ -91,11 +91,13 @@ def _gmacs(given: Sequence[Row], through: Sequence[Row]) -> np.ndarray:
     """Errors of a line through GMACs of ``through``, these very rows or more, so better than it
     could be on rows not seen."""
     macs, seconds = (
-        np.log([row.case.macs for row in through]),
+        np.log([row.case.forward_macs_of_batch for row in through]),
         np.log([row.seconds for row in through]),
     )
     slope, start = np.polyfit(macs, seconds, 1)
-    return _errors(given, lambda row: float(np.exp(start + slope * np.log(row.case.macs))))
+    return _errors(
+        given, lambda row: float(np.exp(start + slope * np.log(row.case.forward_macs_of_batch)))
+    )
 
 
 def line(

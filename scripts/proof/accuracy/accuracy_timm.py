@@ -109,9 +109,14 @@ def _lines(
     split = list(split_into_folds(modules, 5, SEED))
     roof = np.array([compute_step_floor(record.case, machine) for record in found])
     batches = np.array([float(record.case.batch) for record in found])
-    macs = np.array([record.case.macs for record in found])
+    macs = np.array([record.case.forward_macs_of_batch for record in found])
     figures = [
-        (r.case.macs / r.case.batch, activations(r.case), r.case.parameters, r.case.batch)
+        (
+            r.case.forward_macs_of_batch / r.case.batch,
+            activations(r.case),
+            r.case.parameters,
+            r.case.batch,
+        )
         for r in found
     ]
     predicted = held_out(given, split)

@@ -321,7 +321,7 @@ def as_published(
     measured: dict[str, set[str]] = defaultdict(set)
     for row in given:
         measured[strip_memory_size(row.machine.name)].add(
-            find_regime(row.case, row.machine).key("A").removesuffix("l")
+            find_regime(row.case, row.machine).make_part_key("A").removesuffix("l")
         )
     watts = [row.machine.power_w for row in given if row.machine.power_w]
     sources = tuple(
@@ -347,7 +347,7 @@ def networks_of(given: Iterable[Row]) -> tuple[tuple[str, float, float, str], ..
     for row in given:
         macs = sum(work.calls * work.macs for work in row.case.works)
         held = sum(work.calls * (work.inputs + work.outputs) for work in row.case.works)
-        regime = find_regime(row.case, row.machine).key("A").removesuffix("l")
+        regime = find_regime(row.case, row.machine).make_part_key("A").removesuffix("l")
         where[row.case.model, float(f"{macs:.4g}"), float(f"{held:.4g}")].add(
             f"{strip_memory_size(row.machine.name)}/{regime}"
         )
@@ -366,7 +366,7 @@ def host_of(given: Iterable[Row], fit: ShippedFit) -> dict[str, float]:
     """
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in waiting(given, fit):
-        width = find_regime(row.case, row.machine).key("B").removesuffix("l")
+        width = find_regime(row.case, row.machine).make_part_key("B").removesuffix("l")
         found[width][chip(row)].append(an_operation(row))
     host = {}
     for width, devices in found.items():
@@ -485,7 +485,7 @@ def spread_of(every: Sequence[Row], found: HeldOut) -> dict[str, float]:
         for row in every:
             if id(row) in predicted:
                 missed = abs(np.log(predicted[id(row)] / row.seconds))
-                for key in (find_regime(row.case, row.machine).key("A"), "every"):
+                for key in (find_regime(row.case, row.machine).make_part_key("A"), "every"):
                     by[key][f"{chip(row)} {row.source}"].append(missed)
         for key in REGIMES:
             if len(by[key]) >= SOURCES_LEAST:
@@ -523,7 +523,7 @@ def fitted(every: Sequence[Row], found: HeldOut | None = None) -> ShippedFit:
     places = {
         (
             f"{strip_memory_size(row.machine.name)}/"
-            f"{find_regime(row.case, row.machine).key('A').removesuffix('l')}"
+            f"{find_regime(row.case, row.machine).make_part_key('A').removesuffix('l')}"
         )
         for row in compiled
     }

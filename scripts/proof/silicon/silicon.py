@@ -75,7 +75,7 @@ class Row:
     @property
     def whole_error(self) -> float | None:
         """Of FADD + FMUL + 2 FFMA."""
-        fp32 = self.derived.fp32 if self.derived else None
+        fp32 = self.derived.fp32_flops if self.derived else None
         return None if fp32 is None else fp32 / self.fp32 - 1
 
     @property

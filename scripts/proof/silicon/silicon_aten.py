@@ -58,9 +58,13 @@ class Counted(NamedTuple):
     @property
     def error(self) -> float | None:
         """Of FADD + FMUL + 2 FFMA; 0 where both are 0, None without a rule."""
-        if self.derived is None or self.derived.fp32 is None:
+        if self.derived is None or self.derived.fp32_flops is None:
             return None
-        return self.derived.fp32 / self.fp32 - 1 if self.fp32 else float(bool(self.derived.fp32))
+        return (
+            self.derived.fp32_flops / self.fp32 - 1
+            if self.fp32
+            else float(bool(self.derived.fp32_flops))
+        )
 
 
 def launches(report: Path) -> Iterator[Counted]:

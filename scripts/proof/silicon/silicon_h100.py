@@ -67,8 +67,8 @@ class Counted(NamedTuple):
             return None
         if self.derived.tensor is not None:
             return self.derived.tensor / self.tensor - 1
-        if self.derived.fp32 is not None:
-            return self.derived.fp32 / (2 * self.ffma + self.fmul + self.fadd) - 1
+        if self.derived.fp32_flops is not None:
+            return self.derived.fp32_flops / (2 * self.ffma + self.fmul + self.fadd) - 1
         return None if self.derived.ffma is None else self.derived.ffma / self.ffma - 1
 
 

@@ -176,7 +176,7 @@ class Cases:
     ) -> Iterator[str]:
         """Yield a line for each row that the scenario is about, and for each cause of the sweep."""
         for row in analysis.ledger.rows:
-            judged = analysis.judgement.at(row.batch, row.layer, row.direction)
+            judged = analysis.judgement.get_row_causes(row.batch, row.layer, row.direction)
             is_asked = row.layer in layers if layers else judged.causes or is_gap(row.ratio)
             if not is_asked or (batches and row.batch not in batches):
                 continue

@@ -469,7 +469,7 @@ def score(seed: int, only: str | None = None, last: bool = False) -> Score:
     for place, truth in case.rows.items():
         batch, layer, direction = place
         directions = (direction,) if direction == "forward" else GRADIENTS
-        rows = [judgement.at(batch, layer, key) for key in directions]
+        rows = [judgement.get_row_causes(batch, layer, key) for key in directions]
         verdicts = [tell(cause) for row in rows for cause in row.causes]
         opened = [row.unexplained for row in rows if row.unexplained is not None]
         acting = find_acting(truth, case.effects, place)

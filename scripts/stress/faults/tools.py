@@ -63,7 +63,7 @@ def _judged(
     paths.scratch.mkdir(parents=True)
     before(request)
     outcomes: list[ProcessOutcome] = []
-    for command in profiler.commands(request):
+    for command in profiler.build_commands(request):
         if command.needs is not None and not command.needs.exists():
             break
 
@@ -74,7 +74,7 @@ def _judged(
             )
 
         outcomes.append(
-            sweep.start_with_one_retry(command, request, start)
+            sweep.start_and_retry_failed_startup(command, request, start)
         )  # nsys that was killed before may have left its lock
         between(request)
     scene.nothing_left()
@@ -121,7 +121,7 @@ def _ncu_programs(scene: Scene) -> None:
 
 
 def _in_the_way(request: SweepRequest, suffix: str) -> None:
-    report = request.paths.report(suffix)
+    report = request.paths.get_report_path(suffix)
     report.mkdir()
     (report / "of somebody else").touch()
 
@@ -145,9 +145,9 @@ def _nsys_old_report(scene: Scene) -> None:
             scene,
             Nsys(whole=True),
             "exec sleep 0.1",
-            before=lambda asked: _write(asked.paths.report(".nsys-rep"), b"old"),
+            before=lambda asked: _write(asked.paths.get_report_path(".nsys-rep"), b"old"),
         )
-        if request.paths.report(".nsys-rep").stat().st_size < 1000:
+        if request.paths.get_report_path(".nsys-rep").stat().st_size < 1000:
             raise Broken("the old file is still there")
         return f"replaced; {verdict.status}: {verdict.reason}"
 
@@ -159,10 +159,10 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _cut(request: SweepRequest) -> None:
-    report = request.paths.report(".nsys-rep")
+    report = request.paths.get_report_path(".nsys-rep")
     if not report.exists():
         raise Broken("nsys made no report that could be cut")
-    if not request.paths.report(".sqlite").exists():
+    if not request.paths.get_report_path(".sqlite").exists():
         _write(report, report.read_bytes()[:2000])
 
 

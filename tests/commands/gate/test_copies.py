@@ -29,11 +29,11 @@ def test_a_clone_is_worse_by_the_bytes_of_its_tensor(tmp_path: Path) -> None:
     file.write_text(NET.format(width=WIDTH, more=""))
     model = {"models": ["net.py:Net"], "inputs": [str(WIDTH)], "batches": (BATCH,), "name": "net"}
     gate(baseline, update=True, **model)
-    assert not any(outcome.of(WORSE) for outcome in gate(baseline))
+    assert not any(outcome.select_rows_with_results(WORSE) for outcome in gate(baseline))
     file.write_text(NET.format(width=WIDTH, more=".clone()"))
     worse = {
         (row.key.layer, row.key.direction, row.quantity): (row.before, row.after)
         for outcome in gate(baseline)
-        for row in outcome.of(WORSE)
+        for row in outcome.select_rows_with_results(WORSE)
     }
     assert worse["", "forward", "copied_bytes"] == (0, BATCH * WIDTH * 4)

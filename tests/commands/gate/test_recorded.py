@@ -16,7 +16,7 @@ from perfctl.orchestrator.compare.gate import (
     WORSE,
     JudgedQuantity,
     MeasuredQuantities,
-    append_sessions,
+    append_sessions_to_baseline,
     judge_against_baseline,
 )
 from perfctl.orchestrator.compare.gate_quantities import measure_runs
@@ -49,7 +49,7 @@ def six_sessions(model: str = "", **shares: float) -> MeasuredQuantities:
     """Of a step that takes from 5000 to 5005 ns."""
     held = on_cpu(STEP_NS, model, **shares)
     for more in range(1, 6):
-        held = append_sessions(held, on_cpu(STEP_NS + more, model, **shares), {})
+        held = append_sessions_to_baseline(held, on_cpu(STEP_NS + more, model, **shares), {})
     return held
 
 
@@ -94,7 +94,7 @@ def test_a_kernel_that_no_longer_fits_its_rule_is_unknown_and_not_better() -> No
     }
     assert verdicts["derived_flops"] == MISSING
     assert verdicts["threads"] == CHANGED
-    assert not judge_against_baseline("mlp", before, after, {}).of(BETTER)
+    assert not judge_against_baseline("mlp", before, after, {}).select_rows_with_results(BETTER)
 
 
 def test_what_was_not_counted_is_said() -> None:
@@ -112,7 +112,9 @@ def test_times_of_a_cpu_that_others_kept_busy_are_not_judged_and_leave_the_sessi
     row = of_the_step(held, busy)
     assert row.result == NOT_JUDGED and "threads waited for a core in 87%" in row.reason
     assert not judge_against_baseline("net", held, busy, {}).undecided
-    assert times(append_sessions(held, busy, {})) == [tuple(STEP_NS + one for one in range(6))]
+    assert times(append_sessions_to_baseline(held, busy, {})) == [
+        tuple(STEP_NS + one for one in range(6))
+    ]
 
 
 def test_processors_of_one_name_are_not_one_machine() -> None:
@@ -125,7 +127,9 @@ def test_processors_of_one_name_are_not_one_machine() -> None:
         row = of_the_step(held, other)
         assert row.result == NOT_JUDGED
         assert f"cpu_model: {first} before, {said} now" in row.reason
-    assert times(append_sessions(held, now, {})) == [(2.0 * STEP_NS,)], "sessions begin anew"
+    assert times(append_sessions_to_baseline(held, now, {})) == [(2.0 * STEP_NS,)], (
+        "sessions begin anew"
+    )
 
 
 def test_threads_that_wait_for_each_other_alone_and_runs_of_a_gpu_are_judged() -> None:

@@ -42,7 +42,7 @@ def test_errors_name_what_there_is(store: Path, ask: Any) -> None:
 @pytest.mark.parametrize("name", mcp.TOOLS)
 def test_tools_are_made_of_the_options_that_read_and_name_no_file(name: str) -> None:
     command, declared = mcp.load_tool_command(name)
-    assert set(mcp.TOOLS[name]) <= {option.name for option in command.fields}
+    assert set(mcp.TOOLS[name]) <= {option.name for option in command.declared_options}
     for option in mcp.TOOLS[name]:
         assert declared[option].option.group != "Output" or option == "rows"
     schema = mcp.describe_tool(name)["inputSchema"]

@@ -107,7 +107,7 @@ def call(store: Path, *calls: tuple[str, dict[str, Any]], first_s: float = 600) 
         for number, (name, arguments) in enumerate(calls):
             caller.seconds = 600 if number else first_s
             try:
-                answers.append(await caller.call(name, arguments))
+                answers.append(await caller.call_tool(name, arguments))
             except PerfctlError as error:
                 answers.append(str(error))
         return answers

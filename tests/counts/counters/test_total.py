@@ -28,7 +28,7 @@ def test_a_kernel_made_for_compute_capability_8_tells_the_chip(chip, known):
     counters = [Counter(0, name, value, None) for name, value in values.items()]
     kernels = [Kernel(0, f"{chip}_sgemm_128x64_tn"), Kernel(1, "volta_sgemm_128x64_tn")]
     run = synthetic.make_run(device=None, kernels=kernels, counters=counters)
-    tensor = PreparedRun(run).flops[0].tensor
+    tensor = PreparedRun(run).flops_by_launch[0].tensor
     assert (tensor.value, tensor.state) == ((0, "counted") if known else (None, "refused"))
 
 
@@ -47,7 +47,7 @@ def test_capability_and_number_of_sms_are_the_device_s_own_else_the_first_that_s
     ):
         run = synthetic.make_run(device=device, devices=listed, counters=averages)
         assert find_compute_capability(run) == capability
-        found = PreparedRun(run).flops[4].fp32
+        found = PreparedRun(run).flops_by_launch[4].fp32
         assert found.value == (None if sms is None else 3 * 4 * sms), "four partitions an SM"
 
 
@@ -67,7 +67,7 @@ def test_half_precision_is_weighed_as_the_version_of_ncu_does():
             (None, None),
         )
     ]
-    assert [PreparedRun(run).flops[0].fp16.value for run in made] == [
+    assert [PreparedRun(run).flops_by_launch[0].fp16.value for run in made] == [
         1 + 2 + 6,
         2 + 4 + 12,
         2 + 4 + 12,

@@ -327,8 +327,8 @@ def test_depthwise_kernels_of_aten_leave_out_taps_on_the_padding():
     name = "void at::native::(anonymous namespace)::conv_depthwise2d_{}_kernel<{}float, int>(X)"
     data = derived(name.format("backward", "3, "), DEPTHWISE)
     weight = derived(name.format("grad_weight", ""), DEPTHWISE)
-    assert data is not None and (data.ffma, data.fp32) == (inside, 2 * inside)
-    assert weight is not None and (weight.ffma, weight.fp32) == (inside, None)
+    assert data is not None and (data.ffma, data.fp32_flops) == (inside, 2 * inside)
+    assert weight is not None and (weight.ffma, weight.fp32_flops) == (inside, None)
 
 
 def test_a_first_layer_has_no_gradient_of_its_input():

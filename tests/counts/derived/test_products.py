@@ -179,7 +179,7 @@ def test_a_product_counts_by_name_grid_and_shape_or_has_no_rule(launch, sizes, o
 )
 def test_what_is_known_in_part_has_no_sum(launch, sizes):
     derived = derive_instructions(launch, LaunchWork(GemmShape(*sizes)))
-    assert derived is not None and derived.ffma and derived.fp32 is None
+    assert derived is not None and derived.ffma and derived.fp32_flops is None
 
 
 REDUCTION = "void cublasLt::splitKreduce_kernel<32, 16, int, float, float, float, float{}>(P)"

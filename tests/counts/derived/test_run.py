@@ -43,7 +43,7 @@ def test_an_nsys_run_alone_has_derived_counts_and_ratios():
 def test_derived_counts_give_verdicts():
     found = analysed("nsys")
     assert "tile padding" in {
-        item.rule for item in found.judgement.at(BATCH, "conv2", "forward").causes
+        item.rule for item in found.judgement.get_row_causes(BATCH, "conv2", "forward").causes
     }
     said = next(
         one.sentence
@@ -61,7 +61,7 @@ def test_a_kernel_without_a_rule_is_no_zero():
     assert (row.executed.value, row.executed.state) == (None, "not_available")
     assert row.executed.reason == "no rule for this kernel"
     assert row.ratio is None
-    judged = analysed("nsys").judgement.at(BATCH, "conv2", "backward")
+    judged = analysed("nsys").judgement.get_row_causes(BATCH, "conv2", "backward")
     assert not judged.causes, "no counter is asked for where none was read"
 
 
@@ -102,7 +102,7 @@ def test_an_elementwise_kernel_whose_grid_fits_two_sizes_has_no_rule():
 def test_what_moves_values_executes_no_floating_point_instruction():
     name = "void cudnn::cnn::im2col4d_kernel<float, long>(X)"
     found = derive_pointwise_kernel(Launch(name), recognise_kernel(name), ())
-    assert found is not None and found.fp32 == 0
+    assert found is not None and found.fp32_flops == 0
 
 
 def test_a_reduction_belongs_to_the_product_before_it_in_its_layer():

@@ -262,7 +262,7 @@ def test_a_name_without_form_factor_gets_no_roof_but_the_products_it_may_be():
     ]
     assert list_gpu_candidates("Tesla V100-SXM2-16GB") == (), "that is one product"
     found = find_peaks(Device("Tesla V100", "gpu"))
-    assert not found.known and found.reason is not None
+    assert not found.has_flop_peaks and found.reason is not None
     assert '"Tesla V100" may be V100 SXM2 or V100 PCIe, whose peaks differ' in found.reason
 
 
@@ -271,10 +271,10 @@ def test_a_laptop_gpu_and_a_slice_have_no_peaks_and_each_says_why():
         find_peaks(Device(name, "gpu", 0, "8.9", 58, clock_hz=2_000_000_000))
         for name in ("NVIDIA GeForce RTX 4080 Laptop GPU", "NVIDIA A100-SXM4-40GB MIG 3g.20gb")
     )
-    assert not laptop.known and "is a laptop GPU, whose vendor sets its clock" in (
+    assert not laptop.has_flop_peaks and "is a laptop GPU, whose vendor sets its clock" in (
         laptop.reason or ""
     )
-    assert not slice_.known and "is a slice of a GPU" in (slice_.reason or "")
+    assert not slice_.has_flop_peaks and "is a slice of a GPU" in (slice_.reason or "")
 
 
 @pytest.mark.parametrize("name", CAPABILITIES)

@@ -4,7 +4,7 @@ import pytest
 
 from perfctl.orchestrator.counts.hardware.peaks import (
     RecordedGpu,
-    find_fastest_gpu,
+    find_fastest_gpu_and_flop_rate,
     find_recorded_gpu,
     has_contradicting_records,
 )
@@ -72,7 +72,7 @@ def test_memory_comes_from_the_device_else_from_figures_else_from_samples():
 def test_no_gpu_of_the_name_and_memory_is_faster():
     """FP32: 80 SMs x 64 multiply-adds x 2 FLOP at a boost clock of 1,530 MHz is the V100 SXM2;
     1,597 MHz the V100S with 32 GB."""
-    found = find_fastest_gpu(gpu("Tesla V100", 16_384), "fp32")
+    found = find_fastest_gpu_and_flop_rate(gpu("Tesla V100", 16_384), "fp32")
     assert found is not None
     product, rate = found
     assert (product.name, rate) == ("V100 SXM2", 80 * 64 * 2 * 1_530e6)
@@ -80,7 +80,8 @@ def test_no_gpu_of_the_name_and_memory_is_faster():
 
 def test_fp32_may_be_tf32_where_the_chip_has_it():
     tf32, fp16 = (
-        find_fastest_gpu(gpu("NVIDIA A100-SXM4-40GB"), precision) for precision in ("fp32", "fp16")
+        find_fastest_gpu_and_flop_rate(gpu("NVIDIA A100-SXM4-40GB"), precision)
+        for precision in ("fp32", "fp16")
     )
     assert tf32 is not None and fp16 is not None
     assert tf32[1] == pytest.approx(fp16[1] / 2) and tf32[1] == pytest.approx(156e12, rel=0.01)
@@ -88,7 +89,7 @@ def test_fp32_may_be_tf32_where_the_chip_has_it():
 
 def test_fp32_of_an_amd_gpu_may_run_on_its_matrix_cores():
     """MI210: 104 CUs x 256 FLOP a cycle at 1,700 MHz, twice what its vectors do."""
-    found = find_fastest_gpu(gpu("AMD Instinct MI210"), "fp32")
+    found = find_fastest_gpu_and_flop_rate(gpu("AMD Instinct MI210"), "fp32")
     assert found is not None and found[1] == 104 * 256 * 1_700e6
 
 
@@ -102,4 +103,4 @@ def test_fp32_of_an_amd_gpu_may_run_on_its_matrix_cores():
     ],
 )
 def test_without_a_product_or_a_precision_no_peak_is_named(seen, precision):
-    assert find_fastest_gpu(seen, precision) is None
+    assert find_fastest_gpu_and_flop_rate(seen, precision) is None

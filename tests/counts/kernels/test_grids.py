@@ -33,12 +33,12 @@ def matches(name, grid, shape):
 def tile(name, grid, shape):
     """Return the likeliest tiling; all that a recorded grid allows need as many multiplies."""
     prediction = predict(name, grid, shape)
-    assert len({tiling.multiplies for tiling in prediction.tilings}) == 1
+    assert len({tiling.padded_macs for tiling in prediction.tilings}) == 1
     return prediction.tilings[0]
 
 
 def blocks(tiling):
-    return tiling.shape.batch * prod(tiling.blocks)
+    return tiling.shape.batch * prod(tiling.tile_counts)
 
 
 SGEMM = "volta_sgemm_128x64_{}"
@@ -199,7 +199,7 @@ def test_a_grid_has_a_block_for_every_tile_or_does_not_fit(
     assert matches(name, grid, shape) == (multiplies is not None)
     if multiplies is not None:
         tiling = tile(name, grid, shape)
-        assert tiling.multiplies == multiplies
+        assert tiling.padded_macs == multiplies
         assert (blocks(tiling), tiling.parts) == blocks_and_parts
 
 
@@ -244,7 +244,7 @@ def test_a_grid_has_a_block_for_every_tile_or_does_not_fit(
     },
 )
 def test_a_rule_states_tiles_sum_and_multiplies(name, grid, shape, rule):
-    assert tile(name, grid, shape).rule(shape.macs) == rule
+    assert tile(name, grid, shape).describe_arithmetic(shape.macs) == rule
 
 
 @table(
@@ -300,7 +300,7 @@ def test_fused_winograd_needs_every_side_of_its_grid(grid, fits):
     prediction = predict(FUSED, grid, MNIST_CONV2)
     assert (bool(prediction.tilings), prediction.family) == (fits, "winograd fused")
     for tiling in prediction.tilings:
-        assert tiling.describe() == (
+        assert tiling.describe_tiles() == (
             f"16 products x ceil({128 // 2 * 3 * 2 * 32:,} / 32) x ceil(64 / 32) tiles x 32 x 32"
         )
 

@@ -28,7 +28,7 @@ XMMA = (
     ],
 )
 def test_the_tile_of_a_thread_block(name, tile):
-    assert details.read_tile(name) == tile
+    assert details.parse_tile_sizes(name) == tile
 
 
 @table(
@@ -74,9 +74,9 @@ def test_the_chip_that_a_kernel_was_written_for(name, chip):
     ],
 )
 def test_the_numbers_that_are_multiplied_and_where(name, math):
-    assert details.read_math_type(name, "gemm") == math
+    assert details.parse_math_type_and_tensor_use(name, "gemm") == math
     for family in ("elementwise", "norm", None):
-        assert details.read_math_type(name, family) == (None, None)
+        assert details.parse_math_type_and_tensor_use(name, family) == (None, None)
 
 
 @table(
@@ -88,7 +88,7 @@ def test_the_numbers_that_are_multiplied_and_where(name, math):
     ],
 )
 def test_attention_says_its_numbers_in_its_name(name, math):
-    assert details.read_math_type(name, "attention") == math
+    assert details.parse_math_type_and_tensor_use(name, "attention") == math
 
 
 @table(

@@ -29,7 +29,7 @@ def flops(path):
     run = replace(
         synthetic.make_run(profiler="ncu", profiler_version=None, device=None), report=whole(path)
     )
-    return run, PreparedRun(run).flops
+    return run, PreparedRun(run).flops_by_launch
 
 
 def test_a_product_on_volta_is_its_tensor_work_and_one_scale_an_output(reports):

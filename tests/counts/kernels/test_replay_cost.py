@@ -23,7 +23,7 @@ def test_launches_of_the_layers_times_steps_times_passes_are_the_replays(
 ):
     cost = estimate_replay_cost(STEP, layers=layers, steps=steps, counters=counters)
     assert (cost.launches, cost.all_launches, cost.passes) == (launches, 4, passes)
-    assert cost.replays == launches * steps * passes
+    assert cost.replay_count == launches * steps * passes
 
 
 def test_the_time_is_that_of_the_kernels_and_of_ncu_for_each_replay():

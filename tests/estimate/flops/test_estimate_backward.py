@@ -105,14 +105,14 @@ def test_a_function_with_its_own_backward_belongs_to_its_caller(device: str) -> 
 def test_a_fault_of_the_recorder_costs_that_operation_only_and_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    note = watch.Recorder.note
+    note = watch.Recorder.note_operator
 
     def broken(self: Any, plan: Any, *rest: Any) -> None:
         if plan.name == "aten.relu":
             raise KeyError("recorder")
         note(self, plan, *rest)
 
-    monkeypatch.setattr(watch.Recorder, "note", broken)
+    monkeypatch.setattr(watch.Recorder, "note_operator", broken)
     found = estimation.estimate(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), (2, 3))
     assert found.problem is None
     assert (found.forward.macs, found.forward.is_lower_bound) == (2 * 3 * 4, True)

@@ -15,8 +15,8 @@ from perfctl.orchestrator.estimate.flops.formulas import (
     get_shape,
     name_work_direction,
     read_flag,
-    read_integer,
-    read_integers,
+    read_integer_of_attribute,
+    read_integers_of_attribute,
     read_op_tensors,
 )
 from perfctl.records.paper import OpShape
@@ -121,10 +121,10 @@ def test_attributes_are_read_as_what_they_are_meant_to_be() -> None:
         False,
     )
     assert (
-        read_integer(shape, "size"),
-        read_integer(shape, "gone"),
-        read_integer(shape, "gone", 7),
-        read_integer(shape, "text", 5),
+        read_integer_of_attribute(shape, "size"),
+        read_integer_of_attribute(shape, "gone"),
+        read_integer_of_attribute(shape, "gone", 7),
+        read_integer_of_attribute(shape, "text", 5),
     ) == (
         3,
         0,
@@ -132,10 +132,10 @@ def test_attributes_are_read_as_what_they_are_meant_to_be() -> None:
         5,
     )
     assert (
-        read_integers(shape, "pair"),
-        read_integers(shape, "size"),
-        read_integers(shape, "text"),
-        read_integers(shape, "gone"),
+        read_integers_of_attribute(shape, "pair"),
+        read_integers_of_attribute(shape, "size"),
+        read_integers_of_attribute(shape, "text"),
+        read_integers_of_attribute(shape, "gone"),
     ) == (
         (2, 0),
         (3,),

@@ -83,7 +83,7 @@ def test_the_largest_batch_is_the_one_that_trying_all_of_them_finds(
     assert fit.margin == room - fit.needed >= 0
     assert fit.next_needed == compute_allocated_bytes(trace(fit.batch + 1, *LIVES))
     edges = (1, fit.batch or 1, fit.batch + 1)
-    assert [memory(*LIVES).fits(batch, room + reserve, reserve) for batch in edges] == [
+    assert [memory(*LIVES).can_fit_batch(batch, room + reserve, reserve) for batch in edges] == [
         batch <= fit.batch for batch in edges
     ]
     # Found by doubling, as of a model whose storages do not grow in lines.
@@ -106,7 +106,10 @@ def test_workspaces_of_cublas_count_for_both_the_bytes_and_the_largest_batch() -
     lives = ((0, 16, 1, None),)
     for gpu, large in (((8, 0), LARGE_SEGMENT), ((9, 0), 32 * MIB)):
         found = memory(*lives, op="aten.addmm")
-        assert found.allocated(3, gpu) == 48 * MIB + get_cublas_workspace_bytes(gpu) + LT_WORKSPACE
+        assert (
+            found.measure_allocated_peak(3, gpu)
+            == 48 * MIB + get_cublas_workspace_bytes(gpu) + LT_WORKSPACE
+        )
         # The workspaces are in segments of their own, which nothing of 16 MiB fits into.
         assert found.largest(160 * MIB, 0, gpu).batch == (160 * MIB - large - SMALL_SEGMENT) // (
             16 * MIB

@@ -98,8 +98,12 @@ def test_sixteen_bits_halve_what_grows_with_the_batch_and_add_casts_to_what_does
         compute_peak_at(compute_training_lines(planned, "momentum", name), batch)
         for name in ("fp32", "fp16")
     )
-    places = 8 * batch * sum(layer.outputs for layer in planned.layers if layer.kind == "max_pool")
-    given = 4 * batch * planned.layers[0].inputs
+    places = (
+        8
+        * batch
+        * sum(layer.output_elements for layer in planned.layers if layer.kind == "max_pool")
+    )
+    given = 4 * batch * planned.layers[0].input_elements
     always = 3 * 4 * planned.parameters  # parameters, gradients, momentum
     assert whole / 2 < half < (whole + places + given + always) / 2 + 2 * 2 * planned.parameters
 

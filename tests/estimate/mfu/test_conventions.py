@@ -18,7 +18,7 @@ from perfctl.orchestrator.estimate.mfu import (
     DevicePeak,
     MfuAudit,
     MfuConvention,
-    audit,
+    audit_mfu,
     build_decoder_by_hand,
     count_recomputed_flops,
 )
@@ -108,7 +108,7 @@ def sized() -> st.SearchStrategy[DecoderSizes]:
 @settings(max_examples=60)
 @given(model=sized())
 def test_the_terms_of_a_difference_add_up_to_it(model: DecoderSizes) -> None:
-    found = audit(model, 1e-30, 1, DevicePeak(1.0, ""))
+    found = audit_mfu(model, 1e-30, 1, DevicePeak(1.0, ""))
     for row in (found.causal, *found.rows):
         difference = found.compare_with_exact(row)
         assert difference is not None
@@ -154,7 +154,7 @@ def test_recomputing_adds_a_forward_pass_of_what_runs_again() -> None:
 def throughput(mfu: float, devices: int = 1, model: DecoderSizes = MODEL) -> MfuAudit:
     """An audit whose exact count has this MFU."""
     peak = DevicePeak(1e6, "")
-    return audit(
+    return audit_mfu(
         model,
         mfu * peak.flops * devices / sum(model.list_exact_terms().values()),
         devices,
@@ -167,7 +167,7 @@ def test_utilisations_over_100_percent_are_refused_with_a_cause() -> None:
     found = throughput(0.85)
     assert found.exact.mfu == pytest.approx(0.85)
     assert found.exact.hfu is None and "HFU" in (found.exact.reason or "")
-    nanogpt = found.row("nanogpt")
+    nanogpt = found.get_convention_row("nanogpt")
     assert nanogpt.mfu is None and "experts that a token does not use" in (nanogpt.reason or "")
     assert "5 or more" in (throughput(4.2).exact.reason or "")
     assert "FP8 doubles the peak" in (throughput(4.2, devices=8).exact.reason or "")
@@ -183,6 +183,6 @@ def test_scores_that_the_mask_leaves_out_are_named_as_the_cause() -> None:
 
 
 def test_a_model_of_unknown_width_has_no_mfu_by_a_formula_that_asks_for_it() -> None:
-    row = throughput(0.1, model=replace(MODEL, hidden=None)).row("nanogpt")
+    row = throughput(0.1, model=replace(MODEL, hidden=None)).get_convention_row("nanogpt")
     assert (row.terms, row.mfu) == (None, None)
     assert row.reason == "the hidden size of the model is unknown"

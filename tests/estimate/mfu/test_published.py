@@ -18,7 +18,7 @@ from perfctl.orchestrator.estimate.mfu import (
     AttentionSizes,
     DecoderSizes,
     DevicePeak,
-    audit,
+    audit_mfu,
     build_decoder_by_hand,
     count_recomputed_flops,
 )
@@ -61,9 +61,9 @@ def test_palms_mfu_of_megatron_turing_is_cut_off_not_rounded() -> None:
     model = build_decoder_by_hand(
         layers=105, hidden=20480, heads=128, ffn=4 * 20480, vocab=50_257, seq=2048, parameters=530e9
     )
-    found = audit(model, 65.43e3, 2240, DevicePeak(A100, ""))
+    found = audit_mfu(model, 65.43e3, 2240, DevicePeak(A100, ""))
     for key, percent in (("6N", 29.7), ("palm", 30.2)):
-        mfu = found.row(key).mfu
+        mfu = found.get_convention_row(key).mfu
         assert mfu is not None
         assert percent < 100 * mfu < percent + 0.1
 
@@ -83,7 +83,7 @@ def test_nanogpts_notebook_to_the_last_digit() -> None:
     assert GPT2.parameters == 124_337_664
     assert flops("palm", GPT2) * BLOCK == 879_894_724_608
     assert sum(GPT2.list_exact_terms().values()) * BLOCK == 874_944_921_600
-    found = audit(GPT2, 100 * BLOCK / 0.755, 1, DevicePeak(A100, ""))
+    found = audit_mfu(GPT2, 100 * BLOCK / 0.755, 1, DevicePeak(A100, ""))
     assert found.exact.mfu == pytest.approx(0.3714, rel=BY_01_PERCENT)
     assert LLAMA3_8B.parameters == 8_030_261_248
 
@@ -113,7 +113,7 @@ def test_megatrons_table_of_mfu_and_hfu(
         layers=layers, hidden=hidden, heads=heads, ffn=4 * hidden, vocab=51_200, seq=2048
     )
     tokens_per_second = batch * 2048 / seconds
-    found = audit(
+    found = audit_mfu(
         model,
         tokens_per_second,
         gpus,
@@ -138,7 +138,7 @@ def test_megatrons_22b_is_as_near_as_its_iteration_time() -> None:
         layers=48, hidden=6144, heads=64, ffn=4 * 6144, vocab=51_200, seq=2048, head_dim=96
     )
     low, high = (
-        audit(model, 4 * 2048 / seconds, 8, DevicePeak(A100, "")).exact.mfu or 0
+        audit_mfu(model, 4 * 2048 / seconds, 8, DevicePeak(A100, "")).exact.mfu or 0
         for seconds in (1.105, 1.095)
     )
     assert low < 0.415 < high
@@ -238,7 +238,9 @@ def test_maxtexts_flops_of_llama_2_before_the_causal_half_to_the_last_digit() ->
 def test_mfu_is_the_published_one(
     key: str, model: DecoderSizes, tokens_per_second: float, devices: int, peak: float, mfu: float
 ) -> None:
-    row = audit(model, tokens_per_second, devices, DevicePeak(peak, ""), recompute=0.75).row(key)
+    row = audit_mfu(
+        model, tokens_per_second, devices, DevicePeak(peak, ""), recompute=0.75
+    ).get_convention_row(key)
     assert row.mfu == pytest.approx(mfu, rel=BY_01_PERCENT)
     if key == "palm":
         assert row.hfu == pytest.approx(0.578, rel=BY_01_PERCENT)

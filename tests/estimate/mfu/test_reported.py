@@ -11,7 +11,7 @@ from perfctl.orchestrator.estimate.mfu import (
     DecoderSizes,
     DevicePeak,
     MfuExplanation,
-    audit,
+    audit_mfu,
 )
 from tests.make.decoders import GPT_OSS, LLAMA3_8B, QWEN3_MOE, gated
 
@@ -29,7 +29,7 @@ def explained(
     devices: int = 1,
 ) -> tuple[MfuExplanation, ...]:
     """``percent``: within 0.1%, as published with one digit more than that."""
-    found = audit(
+    found = audit_mfu(
         model, tokens_per_second, devices, peak, reported=(percent / 100, percent / 1e5)
     ).reported
     assert found is not None
@@ -165,7 +165,7 @@ def test_an_hfu_that_is_called_mfu_is_found() -> None:
 
 
 def test_what_nothing_explains_is_said_with_the_nearest() -> None:
-    found = audit(LLAMA3_8B, 6000, 1, H100, reported=(0.011, 0.00001)).reported
+    found = audit_mfu(LLAMA3_8B, 6000, 1, H100, reported=(0.011, 0.00001)).reported
     assert found is not None
     assert found.matches == ()
     assert found.nearest.value > 0

@@ -93,7 +93,7 @@ def test_every_way_to_work_a_convolution_and_its_multiply_adds() -> None:
     outputs = [4 * 32, 32, 4 * 32, 4 * 32, 4 * 8, 4 * 32, 4, *(4 * size for size in positions)]
     assert [way.outputs for way in facts.ways if not way.second_about] == outputs
     pairs = {
-        tuple(slip.split(" (")[0] for slip in way.slips): way.macs
+        tuple(slip.split(" (")[0] for slip in way.slips): way.macs_per_sample
         for way in facts.ways
         if way.second_about
     }
@@ -121,7 +121,7 @@ def test_a_convolution_that_keeps_the_size_has_neither_stride_nor_groups_nor_siz
 ):
     ways = list_conv_ways((2, 3, 3), (5,), (5,), [(1,), (1,), (1,)])
     assert [
-        (way.slips[0].split(" (")[0] if way.slips else "", way.macs)
+        (way.slips[0].split(" (")[0] if way.slips else "", way.macs_per_sample)
         for way in ways
         if not way.second_about
     ] == [
@@ -216,7 +216,7 @@ def test_every_way_to_work_a_transposed_convolution_and_its_multiply_adds() -> N
 
 def test_a_transposed_convolution_without_groups_has_no_division_to_leave_out() -> None:
     ways = list_transposed_ways((2, 4, 3), (4, 6, 2), (2, 6, 4), 1)
-    assert [(way.slips, way.macs) for way in ways] == [
+    assert [(way.slips, way.macs_per_sample) for way in ways] == [
         ((), 48 * 3),
         (("positions of the output (4) instead of the input's (3)",), 48 * 4),
         (("the 6 output channels left out",), 8 * 3),

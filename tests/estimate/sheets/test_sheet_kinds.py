@@ -82,7 +82,7 @@ def test_the_steps_end_at_the_value_by_hand_and_at_the_layers_row(name: str) -> 
     assert found.forward.macs == macs
     assert found.parameters == sum(values.numel() for values in model.parameters())
     assert sheet.facts is not None
-    assert (sheet.facts.macs, sheet.facts.batch) == (macs, 2)
+    assert (sheet.facts.forward_macs_of_batch, sheet.facts.batch) == (macs, 2)
     assert check_stated_value(macs, sheet.facts).mistakes == ()
 
 

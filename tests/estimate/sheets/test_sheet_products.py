@@ -120,7 +120,10 @@ def test_projections_are_numbered_where_there_are_several_before_attention() -> 
         "projection out",
     ]
     assert work.facts is not None
-    assert (work.facts.batch, work.facts.macs) == (2, 4 * 2560 + 2 * 2 * 5 * 5 * 16)
+    assert (work.facts.batch, work.facts.forward_macs_of_batch) == (
+        2,
+        4 * 2560 + 2 * 2 * 5 * 5 * 16,
+    )
     assert work.space[0].what == "result of projection in 1"
     assert [line.quantity for line in work_products((single, OUT), 1, 0, True).steps[:2]] == [
         "projection out"

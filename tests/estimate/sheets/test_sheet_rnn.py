@@ -123,7 +123,11 @@ def test_rows_that_are_packed_or_not_alike_are_not_split_into_samples_and_steps(
     sizes = {"rows": 12, "first_rows": 4, "input_size": 2, "hidden_size": 3, "bias": True}
     packed = sheet("rnn", (12, 2), (12, 3), packed=True, **sizes)
     assert packed.facts is not None
-    assert (packed.facts.batch, packed.facts.macs, packed.facts.biases) == (1, 12 * 3 * 5, 2 * 3)
+    assert (packed.facts.batch, packed.facts.forward_macs_of_batch, packed.facts.biases) == (
+        1,
+        12 * 3 * 5,
+        2 * 3,
+    )
     assert packed.shapes[1] == SheetLine(
         "rows", "sum of the lengths", "packed: padding is not computed", "12"
     )
@@ -135,4 +139,4 @@ def test_rows_that_are_packed_or_not_alike_are_not_split_into_samples_and_steps(
         ({"first_rows": 0}, 1, 180),
     ):
         facts = sheet("rnn", (12, 2), (12, 3), **{**sizes, **changed}).facts
-        assert facts is not None and (facts.batch, facts.macs) == (batch, macs)
+        assert facts is not None and (facts.batch, facts.forward_macs_of_batch) == (batch, macs)

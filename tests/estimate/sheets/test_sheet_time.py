@@ -51,7 +51,7 @@ def test_every_direction_has_its_line_and_the_multiply_adds_their_sum() -> None:
     ]
     assert (made.layer, made.kind) == ("layer", "Layer")
     assert made.facts is not None
-    assert (made.facts.macs, made.facts.step) == (210, 630)
+    assert (made.facts.forward_macs_of_batch, made.facts.step) == (210, 630)
 
 
 def test_a_first_layer_is_said_to_need_no_gradient_of_its_input() -> None:
@@ -82,7 +82,7 @@ def test_a_layer_called_several_times_says_so_and_has_no_step_of_its_own() -> No
         "forward", "3 times: M x K x N", "14 x 3 x 5", "1,260 FLOP"
     )
     assert made.facts is not None
-    assert (made.facts.macs, made.facts.step) == (210, 0)
+    assert (made.facts.forward_macs_of_batch, made.facts.step) == (210, 0)
     # The heaviest operation says how often; without products it is the first.
     many, once = (
         replace(op("aten.mm", ((2, 2), (2, 2)), ((2, 2),)), calls=9),
@@ -107,7 +107,9 @@ def test_directions_that_are_computed_again_or_belong_to_the_optimizer_are_named
         "total",
     ]
     assert made.facts is not None
-    assert (made.facts.macs, made.facts.step) == (210, 0), "computed again is no backward"
+    assert (made.facts.forward_macs_of_batch, made.facts.step) == (210, 0), (
+        "computed again is no backward"
+    )
 
 
 def test_what_only_a_fused_kernel_does_is_said_apart_and_not_summed() -> None:

@@ -22,7 +22,7 @@ from tests.make.sheets import lines_of, numbers_of, written
 
 def test_the_ways_of_a_linear_layer_and_their_multiply_adds() -> None:
     ways = list_linear_ways((7,), 3, 5)
-    assert [(", ".join(way.slips), way.macs) for way in ways] == [
+    assert [(", ".join(way.slips), way.macs_per_sample) for way in ways] == [
         ("", 7 * 3 * 5),
         ("the 7 rows of each sample left out", 15),
         ("the 3 inputs left out", 7 * 5),
@@ -33,7 +33,7 @@ def test_the_ways_of_a_linear_layer_and_their_multiply_adds() -> None:
     ]
     assert [way.outputs for way in ways] == [35, 5, 35, 35, 7, 35, 35]
     # no rows, and as many inputs as outputs
-    assert [way.macs for way in list_linear_ways((), 4, 4)] == [16, 4, 4, 8]
+    assert [way.macs_per_sample for way in list_linear_ways((), 4, 4)] == [16, 4, 4, 8]
     assert len(list_linear_ways((1,), 3, 5)) == 6
 
 
@@ -70,8 +70,8 @@ def test_the_ways_of_causal_attention_of_two_heads() -> None:
     name = "perfctl.scaled_dot_product_attention"
     facts = work_attention(op(name, (query, key, value), ((3, 2, 4, 8),), is_causal=True)).facts
     square = 2 * 4 * 5
-    assert facts is not None and facts.macs == 3 * square * 14
-    assert [(way.macs, way.outputs) for way in facts.ways] == [
+    assert facts is not None and facts.forward_macs_of_batch == 3 * square * 14
+    assert [(way.macs_per_sample, way.outputs) for way in facts.ways] == [
         (macs, 64)
         for macs in (
             square * 14,
@@ -84,7 +84,11 @@ def test_the_ways_of_causal_attention_of_two_heads() -> None:
         )
     ]
     one = work_attention(op(name, ((4, 6), (5, 6), (5, 8)), ((4, 8),))).facts
-    assert one is not None and (one.batch, one.macs, len(one.ways)) == (1, 4 * 5 * 14, 3)
+    assert one is not None and (one.batch, one.forward_macs_of_batch, len(one.ways)) == (
+        1,
+        4 * 5 * 14,
+        3,
+    )
 
 
 def test_space_is_said_item_by_item_and_in_all_in_kib() -> None:
@@ -114,4 +118,4 @@ def test_sizes_products_and_flops() -> None:
         compute_output_size(2, 3, 1, 0),
     ) == (112, 6, 0)
     facts = ManualCheckFacts(3, 0, 0, False, (WorkedWay((), ((2, 5), (7,)), 1),))
-    assert (facts.macs, facts.step) == (3 * 17, 0)
+    assert (facts.forward_macs_of_batch, facts.step) == (3 * 17, 0)

@@ -96,7 +96,7 @@ def test_each_index_runs_the_words_of_its_part_as_they_are():
 
 def test_the_scripts_are_read_by_a_shell():
     plan = rendered(image="x y.sif", perfctl=None)
-    for path in (plan.array, plan.gather, plan.functions):
+    for path in (plan.array, plan.gather, plan.functions_script):
         subprocess.run(["/bin/bash", "-n", path], check=True)
 
 
@@ -148,11 +148,11 @@ def test_status_names_a_gather_job_that_failed():
     assert status.collect_array_status(plan).gather is None
     run(plan, plan.gather, code=3, CODE_OF_study="3")
     assert status.collect_array_status(plan).gather == (
-        f"the gather job failed with exit code 3; see {plan.log(None)}"
+        f"the gather job failed with exit code 3; see {plan.get_log_path(None)}"
     )
     run(plan, plan.gather)
     assert status.collect_array_status(plan).gather == "the gather job is complete"
-    plan.log(None).write_text("added 3 runs to perfctl.db\nWrote perfctl-report.html\n")
+    plan.get_log_path(None).write_text("added 3 runs to perfctl.db\nWrote perfctl-report.html\n")
     assert status.collect_array_status(plan).gather == "the gather job wrote perfctl-report.html"
 
 

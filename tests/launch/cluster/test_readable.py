@@ -44,7 +44,8 @@ def ncu_plan() -> JobArrayPlan:
         TaskSweepRuns("ncu", SweepSetting(batch), "ncu-mnist_cnn-bb962cfc") for batch in BATCHES
     ]
     tasks = tuple(
-        make_sweep_task(number, run, NCU.words(run.setting)) for number, run in enumerate(runs)
+        make_sweep_task(number, run, NCU.build_words(run.setting))
+        for number, run in enumerate(runs)
     )
     command = "perfctl slurm render ncu --batches 16,32,64,128,256 --image perfctl.sif"
     return JobArrayPlan(
@@ -125,19 +126,20 @@ def test_a_task_of_other_parameters_names_their_values(tmp_path):
     settings = [SweepSetting(None, (("N", value), ("how", "a b"))) for value in ("256", "512")]
     runs = [TaskSweepRuns("ncu", setting, "ncu-x") for setting in settings]
     tasks = tuple(
-        make_sweep_task(number, run, NCU.words(run.setting)) for number, run in enumerate(runs)
+        make_sweep_task(number, run, NCU.build_words(run.setting))
+        for number, run in enumerate(runs)
     )
     made = replace(plan(tmp_path), tasks=tasks)
     text = render_array_script(made, SlurmSiteSettings(), SETTING)
     assert "1) values=(--sweep N=512 --sweep 'how=a b') ;;" in text
     assert '"${values[@]}" --no-store' in text
-    made.write()
+    made.write_record()
     assert read_job_array_plan(tmp_path) == made
 
 
 def test_the_list_of_tasks_of_another_version_is_refused(tmp_path):
     made = plan(tmp_path)
-    made.write()
+    made.write_record()
     assert read_job_array_plan(tmp_path) == made
     record = json.loads((tmp_path / "tasks.json").read_text())
     (tmp_path / "tasks.json").write_text(json.dumps(record | {"perfctl_slurm": 1}))

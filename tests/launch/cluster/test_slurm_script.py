@@ -86,7 +86,7 @@ def plan(
 ) -> JobArrayPlan:
     runs = [run for run in RUNS if run.profiler in commands]
     tasks = tuple(
-        make_sweep_task(number, run, commands[run.profiler].words(run.setting))
+        make_sweep_task(number, run, commands[run.profiler].build_words(run.setting))
         for number, run in enumerate(runs)
     )
     return JobArrayPlan(folder, "train.py", tasks, command, "login1")
@@ -99,7 +99,7 @@ def script(folder: Path, perfctl: str, device: str = "cpu", **site: Any) -> Path
     setting = replace(SETTING, cwd=folder, device=device)
     path = folder / f"array-{len(list(folder.glob('array-*')))}.sbatch"
     path.write_text(render_array_script(made, of_site, setting))
-    made.functions.write_text(render_shell_functions(made, of_site, setting))
+    made.functions_script.write_text(render_shell_functions(made, of_site, setting))
     return path
 
 
@@ -199,7 +199,7 @@ def test_names_that_a_shell_would_obey_reach_the_program_as_they_are(tmp_path):
     commands = {"nsys": ProfilerTaskCommand(("nsys", *hostile), ("run", *hostile))}
     made = plan(folder, "x\nrm -rf /", commands)
     made.array.write_text(render_array_script(made, site, setting))
-    made.functions.write_text(render_shell_functions(made, site, setting))
+    made.functions_script.write_text(render_shell_functions(made, site, setting))
     printed = run(made.array, "1").splitlines()
     got = json.loads(next(line for line in printed if line.startswith("[")))
     at = got.index("--scratch") + 1

@@ -43,7 +43,7 @@ def rendered(folder: Path, template: str | None = None) -> JobArrayPlan:
     site = SlurmSiteSettings(template=template)
     made.array.write_text(render_array_script(made, site, SETTING))
     made.gather.write_text(render_gather_script(made, site, SETTING))
-    made.write()
+    made.write_record()
     return made
 
 
@@ -90,13 +90,13 @@ def test_cancel_tells_a_running_profiler_to_stop_and_ends_what_waits_or_was_told
     )
     started = "2026-01-01T00:00:00Z started on n1 as 7, restart 0\n"
     for number, begun in ((0, "batch 16: profile\n"), (1, "")):
-        made.state(made.tasks[number]).write_text(started)
-        made.log(made.tasks[number]).write_text(started + begun)
+        made.get_state_path(made.tasks[number]).write_text(started)
+        made.get_log_path(made.tasks[number]).write_text(started + begun)
     assert status.cancel_job_array(made) == status.Cancelled(
         made.folder, tasks=2, stopping=1, gathers=1
     )
     assert slurm() == ["scancel 7_1 7_2 10", "scancel --batch --signal=USR1 7_0"]
-    with made.state(made.tasks[0]).open("a") as events:
+    with made.get_state_path(made.tasks[0]).open("a") as events:
         events.write("2026-01-01T00:01:00Z told to stop\n")
     slurm(f"7|0|8|RUNNING|None|1:00|n1|{made.array}")
     assert status.cancel_job_array(made) == status.Cancelled(

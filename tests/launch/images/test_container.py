@@ -52,7 +52,9 @@ def runtimes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., N
 
 def test_the_profiler_goes_inside_with_the_program():
     command = Command(("nsys", "profile", "python3", "x.py"), "profile", {"LC_ALL": "C"})
-    wrapped = SIF.wrap(command, [Path("/out/sweep"), Path("/home/ada")], Path("/home/ada/study"))
+    wrapped = SIF.wrap_command(
+        command, [Path("/out/sweep"), Path("/home/ada")], Path("/home/ada/study")
+    )
     assert wrapped.argv == (
         "apptainer",
         "exec",
@@ -83,7 +85,7 @@ def test_the_profiler_goes_inside_with_the_program():
 
 
 def test_without_a_gpu_there_is_no_nv_and_neither_root_nor_what_the_option_cannot_name_is_bound():
-    prefix = replace(SIF, gpu=False, binds=()).prefix([Path("/")], Path("/"))
+    prefix = replace(SIF, gpu=False, binds=()).build_command_prefix([Path("/")], Path("/"))
     assert prefix == (
         "apptainer",
         "exec",
@@ -95,7 +97,7 @@ def test_without_a_gpu_there_is_no_nv_and_neither_root_nor_what_the_option_canno
         "/images/x.sif",
     )
     with pytest.raises(UsageError, match="cannot be bound into an image"):
-        SIF.prefix([Path("/out/a:b")])
+        SIF.build_command_prefix([Path("/out/a:b")])
 
 
 def test_tmpdir_is_bound_beside_what_the_site_binds(tmp_path, monkeypatch):
@@ -151,7 +153,10 @@ def test_what_perfctl_runs_inside_of_is_read_from_variables_and_files(tmp_path, 
     assert find_surrounding_container(tmp_path) == SurroundingContainer("apptainer", None)
     monkeypatch.setenv("SINGULARITY_CONTAINER", "/images/old.sif")
     found = find_surrounding_container(tmp_path)
-    assert found is not None and found.facts() == {"container": "singularity", "image": "old.sif"}
+    assert found is not None and found.collect_record_facts() == {
+        "container": "singularity",
+        "image": "old.sif",
+    }
     monkeypatch.setenv("APPTAINER_CONTAINER", "/images/new.sif")
     assert str(find_surrounding_container(tmp_path)) == "apptainer (new.sif)"
 

@@ -66,7 +66,11 @@ def test_each_gpu_is_seen_alone_and_gets_its_share_of_the_physical_cores_near_it
     # four to itself.
     cores = [format_core_list(place.cores or ()) for place in made]
     assert cores == ["0-1,8-9", "2-3,10-11", "4-7,12-15"]
-    assert made[0].facts() == {"place": "GPU 0", "cores": "0-1,8-9", "runs_beside": "2"}
+    assert made[0].collect_record_facts() == {
+        "place": "GPU 0",
+        "cores": "0-1,8-9",
+        "runs_beside": "2",
+    }
     with pytest.raises(UsageError, match="GPU 4 does not exist; there are 4"):
         devices.parse_placements("0,4", gpus)
 

@@ -379,7 +379,7 @@ def test_a_run_whose_samples_alone_grow_is_stopped(tmp_path):
 
 
 def test_the_user_says_how_long_for_any_profiler_and_ncu_has_a_default(tmp_path, make_request):
-    profile, export = Ncu(metrics="fadd").commands(make_request("cuda"))
+    profile, export = Ncu(metrics="fadd").build_commands(make_request("cuda"))
     plain = replace(profile, stall=None)
     by_default, never, own = (asked(tmp_path, stall=seconds) for seconds in (None, 0.0, 30.0))
     assert by_default.make_stall_rule(profile) == StallRule(STALL_S, after=PROFILING)

@@ -16,7 +16,7 @@ from perfctl.orchestrator.launch.profilers.counters import (
     PORTABLE,
     choose_counters,
     parse_metric_names,
-    query_available_counters,
+    query_available_counters_or_reason,
     select_flop_counters,
 )
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
@@ -174,7 +174,10 @@ def test_a_query_that_fails_is_said_and_the_portable_list_stands_in(machine):
 def test_a_query_that_takes_too_long_is_said(machine, monkeypatch):
     write_program(machine / "ncu", "exec sleep 60")
     monkeypatch.setattr(counters, "QUERY_S", 0.2)
-    assert query_available_counters(("--chips", "ga100")) == (frozenset(), "no response within 0 s")
+    assert query_available_counters_or_reason(("--chips", "ga100")) == (
+        frozenset(),
+        "no response within 0 s",
+    )
     assert "no response within 0 s" in choose_counters("flops", "1").reason
 
 
@@ -194,17 +197,17 @@ def test_in_an_image_the_ncu_of_the_image_is_asked(machine, tmp_path):
 
 
 def test_the_choice_and_its_reason_go_into_the_runs_record(machine, make_request):
-    facts = Ncu().commands(make_request("cuda"))[0].facts
+    facts = Ncu().build_commands(make_request("cuda"))[0].facts
     assert facts["ncu:metrics"].split(",") == list(choose_counters("flops").names)
     assert facts["ncu:metrics_chosen"] == choose_counters("flops").reason
-    asked = Ncu(metrics="a.sum,b.avg").commands(make_request("cuda"))[0].facts
+    asked = Ncu(metrics="a.sum,b.avg").build_commands(make_request("cuda"))[0].facts
     assert asked == {"ncu:metrics": "a.sum,b.avg", "ncu:metrics_chosen": "set by the user"}
 
 
 @pytest.mark.skipif(tools.find_program("ncu") is None, reason="ncu is not installed")
 @pytest.mark.parametrize(("chip", "moves"), [("gv100", False), ("ga100", True)])
 def test_the_installed_ncu_knows_its_chips_without_a_gpu(chip, moves):
-    known, why = query_available_counters(("--chips", chip))
+    known, why = query_available_counters_or_reason(("--chips", chip))
     assert why == ""
     assert set(PORTABLE) <= set(select_flop_counters(known))
     assert (
@@ -214,4 +217,7 @@ def test_the_installed_ncu_knows_its_chips_without_a_gpu(chip, moves):
 
 @pytest.mark.skipif(tools.find_program("ncu") is None, reason="ncu is not installed")
 def test_the_installed_ncu_says_why_it_lists_nothing():
-    assert query_available_counters(("--chips", "gx999")) == (frozenset(), "Invalid chip gx999")
+    assert query_available_counters_or_reason(("--chips", "gx999")) == (
+        frozenset(),
+        "Invalid chip gx999",
+    )

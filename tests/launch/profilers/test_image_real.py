@@ -124,7 +124,7 @@ def test_an_image_sees_its_own_environment_the_gpus_numbers_and_the_scratch_fold
     )
 
     def answers(name: str, of: Path) -> object:
-        command = run.open_container_image(str(of), [str(home)]).wrap(
+        command = run.open_container_image(str(of), [str(home)]).wrap_command(
             Command(("python3", "-c", asks), "profile"), (tmp_path,), tmp_path
         )
         out = tmp_path / name

@@ -36,7 +36,7 @@ def test_each_profiler_is_listed_under_its_own_name():
     ],
 )
 def test_what_is_missing_is_named_one_by_one(bare_machine, profiler, missing):
-    assert [tool.name for tool in RECORDERS[profiler]().missing()] == missing
+    assert [tool.name for tool in RECORDERS[profiler]().list_missing_tools()] == missing
 
 
 def test_a_missing_tool_says_what_why_how_and_what_else(monkeypatch):

@@ -25,8 +25,8 @@ REPORT = b"NVR\0rest"
 
 def test_one_run_keeps_the_report_and_prints_it_as_csv(make_request):
     request = make_request("cuda")
-    part = request.paths.part
-    profile, table = Ncu(metrics="fadd").commands(request)
+    part = request.paths.partial_folder
+    profile, table = Ncu(metrics="fadd").build_commands(request)
     assert profile.argv == (
         "ncu",
         "--force-overwrite",
@@ -71,8 +71,8 @@ def ranks(make_request):
 
 def test_of_a_launcher_rank_0_starts_its_own_ncu_and_the_others_run_as_usual(make_request):
     request = ranks(make_request)
-    part = request.paths.part
-    profile, table = Ncu(metrics="fadd").commands(request)
+    part = request.paths.partial_folder
+    profile, table = Ncu(metrics="fadd").build_commands(request)
     at = profile.argv.index("--under")
     inner = json.loads(profile.argv[at + 1])
     assert inner[:4] == ["ncu", "--force-overwrite", "--export", f"{part}/report{{rank}}.ncu-rep"]
@@ -96,8 +96,8 @@ def test_of_a_launcher_rank_0_starts_its_own_ncu_and_the_others_run_as_usual(mak
 
 def test_every_rank_may_be_counted_and_then_gets_its_own_table(make_request):
     request = ranks(make_request)
-    part = request.paths.part
-    profile, table, others = Ncu(metrics="fadd", all_ranks=True).commands(request)
+    part = request.paths.partial_folder
+    profile, table, others = Ncu(metrics="fadd", all_ranks=True).build_commands(request)
     at = profile.argv.index("--under")
     assert profile.argv[at + 2 :] == ("--", "torchrun", "--nproc-per-node", "2", "t.py", "16")
     assert table.argv[:3] == ("ncu", "--import", f"{part}/report.ncu-rep")
@@ -138,7 +138,7 @@ def test_filters_and_controls_reach_ncu(make_request):
         section_set="full",
         extra=("--import-source", "yes"),
     )
-    argv = asked.commands(make_request("cuda"))[0].argv
+    argv = asked.build_commands(make_request("cuda"))[0].argv
     options = argv[argv.index("--clock-control") : argv.index("/opt/python")]
     assert options == (
         "--clock-control",
@@ -171,7 +171,9 @@ def test_filters_and_controls_reach_ncu(make_request):
 @pytest.mark.parametrize("mode", ["range", "app-range"])
 def test_a_window_that_is_measured_as_one_is_not_filtered_by_kernel(make_request, mode):
     argv = (
-        Ncu(metrics="dram__bytes_read.sum", replay_mode=mode).commands(make_request("cuda"))[0].argv
+        Ncu(metrics="dram__bytes_read.sum", replay_mode=mode)
+        .build_commands(make_request("cuda"))[0]
+        .argv
     )
     assert argv[argv.index("--replay-mode") + 1] == mode
     assert not {"--kernel-name", "--profile-from-start"} & set(argv)
@@ -187,7 +189,11 @@ def test_what_the_user_passes_on_takes_the_place_of_what_perfctl_would_say(make_
         "--nvtx-exclude",
         "loss/",
     )
-    argv = Ncu(metrics="fadd", launch_count=9, extra=extra).commands(make_request("cuda"))[0].argv
+    argv = (
+        Ncu(metrics="fadd", launch_count=9, extra=extra)
+        .build_commands(make_request("cuda"))[0]
+        .argv
+    )
     own = argv[: argv.index("/opt/python")]
     assert own[-7:] == extra
     assert [word for word in own if word.startswith(("--clock", "--target", "--launch-count"))] == [
@@ -229,7 +235,7 @@ def test_options_that_ncu_cannot_take_are_refused(options, said):
 
 def test_a_cpu_has_nothing_to_count(make_request):
     with pytest.raises(UsageError, match="ncu needs a GPU"):
-        Ncu().commands(make_request("cpu"))
+        Ncu().build_commands(make_request("cpu"))
 
 
 NO_KERNELS = "==WARNING== No kernels were profiled.\n"
@@ -270,12 +276,12 @@ def test_a_report_is_judged_with_its_table_and_what_the_program_and_ncu_said(
     make_request, make_outcome, table, first, export, status, reason
 ):
     request = make_request("cuda")
-    request.paths.report(".ncu-rep").write_bytes(REPORT)
-    request.paths.report(".csv").write_text(table)
+    request.paths.get_report_path(".ncu-rep").write_bytes(REPORT)
+    request.paths.get_report_path(".csv").write_text(table)
     verdict = Ncu().judge(request, (make_outcome(**first), make_outcome(**export)))
     assert_verdict(verdict, status, *((reason,) if reason else ()))
     best = ".csv" if table == TABLE else ".ncu-rep"
-    assert Ncu().artifact(request.paths) == request.paths.report(best), (
+    assert Ncu().get_report_path(request.paths) == request.paths.get_report_path(best), (
         "without a table the report itself"
     )
 
@@ -334,13 +340,13 @@ def test_without_a_message_of_ncu_the_request_explains_a_missing_report(
 ):
     request = make_request("cuda")
     if report is not None:
-        request.paths.report(".ncu-rep").write_bytes(report)
+        request.paths.get_report_path(".ncu-rep").write_bytes(report)
     verdict = Ncu(**options).judge(request, (make_outcome(0, stdout=NO_KERNELS),))
     assert_verdict(verdict, "failed", reason)
 
 
 def test_a_layer_narrows_ncu_to_the_ranges_of_its_directions_and_of_the_layers_inside(make_request):
-    argv = Ncu(metrics="fadd", layers=("conv2", "fc1")).commands(make_request("cuda"))[0].argv
+    argv = Ncu(metrics="fadd", layers=("conv2", "fc1")).build_commands(make_request("cuda"))[0].argv
     asked = [argv[number + 1] for number, word in enumerate(argv) if word == "--nvtx-include"]
     directions = ("forward", "grad_input", "grad_weight", "grad_bias", "backward", "recompute")
     for layer in ("conv2", "fc1"):

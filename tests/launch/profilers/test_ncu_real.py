@@ -27,7 +27,7 @@ def test_no_report_means_failed_whatever_the_exit_code(
     make_request, make_program, processes, lines, exit_code, reason
 ):
     request = make_request("cuda", python=make_program(lines) if lines else "/no/such/python")
-    outcome = processes.run(Ncu(metrics="fadd").commands(request)[0], request)
+    outcome = processes.run(Ncu(metrics="fadd").build_commands(request)[0], request)
     assert exit_code in (None, outcome.exit_code)
     verdict = Ncu().judge(request, (outcome,))
     assert_verdict(verdict, "failed", reason)
@@ -37,8 +37,8 @@ def test_whatever_ends_perfctl_ends_ncu_below_its_shell_script(
     make_request, make_program, processes
 ):
     request = make_request("cuda", python=make_program("sleep 600"))
-    profile = Ncu(metrics="fadd").commands(request)[0]
-    driver = processes.start_perfctl(request.paths.part, *profile.argv)
+    profile = Ncu(metrics="fadd").build_commands(request)[0]
+    driver = processes.start_perfctl(request.paths.partial_folder, *profile.argv)
     processes.wait_for(3)
     driver.kill()
     processes.assert_gone_within(60.0)
@@ -49,16 +49,17 @@ def test_a_report_is_printed_as_a_table_with_base_units(make_request, processes,
     request = make_request("cuda")
     (request.paths.scratch / run.STARTED).touch()
     shutil.copyfile(
-        reports / "ncu" / "rep" / "montecarlo_profile.ncu-rep", request.paths.report(".ncu-rep")
+        reports / "ncu" / "rep" / "montecarlo_profile.ncu-rep",
+        request.paths.get_report_path(".ncu-rep"),
     )
-    table = Ncu(metrics="fadd").commands(request)[1]
+    table = Ncu(metrics="fadd").build_commands(request)[1]
     verdict = Ncu().judge(request, (processes.run(table, request), processes.run(table, request)))
     assert verdict == RunStatus("ok", None)
-    lines = request.paths.report(".csv").read_text().splitlines()
+    lines = request.paths.get_report_path(".csv").read_text().splitlines()
     units = lines[1].split(",")
     assert len(lines) > 2
     assert "Kbyte" not in units
-    assert Ncu().artifact(request.paths) == request.paths.report(".csv")
+    assert Ncu().get_report_path(request.paths) == request.paths.get_report_path(".csv")
 
 
 def test_a_report_of_a_newer_ncu_is_kept_for_another_reader(
@@ -67,10 +68,10 @@ def test_a_report_of_a_newer_ncu_is_kept_for_another_reader(
     request = make_request("cuda")
     source = reports / "ncu" / "rep" / "cs599k_h100_silu_2025-04-21.ncu-rep"
     (request.paths.scratch / run.STARTED).touch()
-    shutil.copyfile(source, request.paths.report(".ncu-rep"))
-    outcome = processes.run(Ncu(metrics="fadd").commands(request)[1], request)
+    shutil.copyfile(source, request.paths.get_report_path(".ncu-rep"))
+    outcome = processes.run(Ncu(metrics="fadd").build_commands(request)[1], request)
     if outcome.exit_code == 0:
         pytest.skip("this ncu is new enough to read it")
     verdict = Ncu().judge(request, (make_outcome(), outcome))
     assert_verdict(verdict, "partial", "", "could not export it as CSV")
-    assert Ncu().artifact(request.paths) == request.paths.report(".ncu-rep")
+    assert Ncu().get_report_path(request.paths) == request.paths.get_report_path(".ncu-rep")

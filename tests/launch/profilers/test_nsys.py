@@ -29,8 +29,8 @@ def make_database(path: Path, *tables: str) -> None:
 
 def test_on_a_gpu_it_records_the_profiler_window(make_request):
     request = make_request("cuda")
-    part = request.paths.part
-    profile, export = Nsys(graph_nodes=True).commands(request)
+    part = request.paths.partial_folder
+    profile, export = Nsys(graph_nodes=True).build_commands(request)
     assert profile.argv == (
         "nsys",
         "profile",
@@ -61,8 +61,8 @@ def test_on_a_gpu_it_records_the_profiler_window(make_request):
 
 def test_on_a_cpu_it_records_the_range_around_the_measured_steps(make_request):
     request = make_request("cpu")
-    part = request.paths.part
-    profile, _ = Nsys().commands(request)
+    part = request.paths.partial_folder
+    profile, _ = Nsys().build_commands(request)
     assert profile.argv == (
         "nsys",
         "profile",
@@ -86,8 +86,8 @@ def test_each_rank_of_a_launcher_starts_its_own_nsys(make_request):
         sys.executable, (), ("torchrun", "--nproc-per-node", "2", "t.py", "{batch}"), "t.py", None
     )
     request = replace(make_request("cpu"), program=program)
-    part = request.paths.part
-    profile, export = Nsys().commands(request)
+    part = request.paths.partial_folder
+    profile, export = Nsys().build_commands(request)
     inner = [
         "nsys",
         "profile",
@@ -132,7 +132,7 @@ def test_each_rank_of_a_launcher_starts_its_own_nsys(make_request):
 
 def test_the_whole_program_needs_no_window(make_request):
     asked = Nsys(whole=True, graph_nodes=False, trace="cuda", extra=("--stats=true",))
-    profile, _ = asked.commands(make_request("cuda"))
+    profile, _ = asked.build_commands(make_request("cuda"))
     assert [
         argument for argument in profile.argv if "capture" in argument or "graph" in argument
     ] == []
@@ -143,13 +143,13 @@ def test_the_whole_program_needs_no_window(make_request):
 def test_an_nsys_without_the_option_is_not_asked_for_graph_nodes(make_request, monkeypatch):
     monkeypatch.setattr(tools, "find_program", lambda program: f"/usr/bin/{program}")
     monkeypatch.setattr(tools, "run_for_output", lambda *argv: "\t--capture-range=\n")
-    assert "--cuda-graph-trace=node" not in Nsys().commands(make_request("cuda"))[0].argv
+    assert "--cuda-graph-trace=node" not in Nsys().build_commands(make_request("cuda"))[0].argv
     monkeypatch.setattr(tools, "run_for_output", lambda *argv: "\t--cuda-graph-trace=\n")
-    assert "--cuda-graph-trace=node" in Nsys().commands(make_request("cuda"))[0].argv
+    assert "--cuda-graph-trace=node" in Nsys().build_commands(make_request("cuda"))[0].argv
 
 
 def test_a_percent_sign_in_a_path_is_not_a_pattern(tmp_path, make_request):
-    profile, _ = Nsys().commands(replace(make_request("cpu"), sweep_name="100%q{HOME}"))
+    profile, _ = Nsys().build_commands(replace(make_request("cpu"), sweep_name="100%q{HOME}"))
     assert f"--output={tmp_path}/100%%q{{HOME}}/b16.part/report" in profile.argv
 
 
@@ -218,8 +218,8 @@ def test_a_database_is_judged_by_its_tables_and_how_the_program_ended(
     make_request, make_outcome, device, tables, first, export, status, says
 ):
     request = make_request(device)
-    make_database(request.paths.report(".sqlite"), *tables)
-    request.paths.report(".nsys-rep").write_bytes(b"x")
+    make_database(request.paths.get_report_path(".sqlite"), *tables)
+    request.paths.get_report_path(".nsys-rep").write_bytes(b"x")
     assert_verdict(
         Nsys().judge(request, (make_outcome(**first), make_outcome(**export))), status, *says
     )
@@ -282,7 +282,7 @@ def test_the_reason_for_a_failed_import_is_what_the_importer_says_when_it_is_sta
     words = LOADER.partition(": ")[2]
     importer(tmp_path / "nsys", f"echo $0: {words} >&2; exit 127", monkeypatch)
     request = make_request("cuda")
-    (request.paths.part / "report.qdstrm").write_bytes(b"x")
+    (request.paths.partial_folder / "report.qdstrm").write_bytes(b"x")
     outcome = make_outcome(stderr=NOT_STARTED)
     assert_verdict(
         Nsys().judge(request, (outcome,)), "failed", "nsys recorded", f"did not start: {words}. On"
@@ -294,7 +294,7 @@ def test_a_database_that_is_cut_off_or_something_else_is_no_report(
     make_request, make_outcome, content
 ):
     request = make_request("cuda")
-    database = request.paths.report(".sqlite")
+    database = request.paths.get_report_path(".sqlite")
     make_database(database, "NVTX_EVENTS", KERNELS)
     database.write_bytes(database.read_bytes()[:-512] if content is None else content)
     wrong = "is truncated" if content is None else "is not an SQLite database"
@@ -372,13 +372,13 @@ def test_no_report_is_failed_with_the_cause_that_was_left_or_said(
 ):
     request = make_request(device)
     if left:
-        (request.paths.part / left).write_bytes(b"x")
+        (request.paths.partial_folder / left).write_bytes(b"x")
     assert_verdict(Nsys().judge(request, (make_outcome(**said),)), "failed", *says)
 
 
 def test_a_folder_that_nsys_cannot_write_to_is_refused_before_anything_runs(tmp_path, make_request):
     with pytest.raises(UsageError, match="quotation mark") as caught:
-        Nsys().commands(replace(make_request(), sweep_name='a "b"'))
+        Nsys().build_commands(replace(make_request(), sweep_name='a "b"'))
     assert "`out`" in str(caught.value)
 
 

@@ -39,7 +39,7 @@ for name in ("warm", "perfctl:window", "after"):
 def run(profiler: Nsys, request: SweepRequest, processes, **options) -> tuple[ProcessOutcome, ...]:
     """As a sweep does: each command in turn, the later ones when what they need is there."""
     outcomes: list[ProcessOutcome] = []
-    for command in profiler.commands(request):
+    for command in profiler.build_commands(request):
         if command.needs is not None and not command.needs.exists():
             break
         outcomes.append(processes.run(command, request, **options))
@@ -62,7 +62,10 @@ def test_only_the_window_is_recorded(tmp_path, make_request, make_program, proce
     outcomes = run(Nsys(), request, processes)
     verdict = Nsys().judge(request, outcomes)
     assert verdict == RunStatus("ok", None), outcomes[0].stderr.read_text()
-    assert range_names(request.paths.report(".sqlite")) == ["perfctl:window", "fc1:forward"]
+    assert range_names(request.paths.get_report_path(".sqlite")) == [
+        "perfctl:window",
+        "fc1:forward",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +95,7 @@ def test_out_of_time_leaves_no_agent_and_keeps_what_was_recorded(
         limit_s *= 2
     assert outcomes[0].timed_out
     assert processes.alive() == []
-    assert request.paths.report(".nsys-rep").exists()
+    assert request.paths.get_report_path(".nsys-rep").exists()
     verdict = Nsys().judge(request, outcomes)
     assert_verdict(verdict, "partial", f"the time limit was reached after {limit_s // 2} s. Allow")
 
@@ -102,9 +105,9 @@ def test_whatever_ends_perfctl_ends_nsys_its_agent_and_the_program(
     make_request, make_program, processes, number
 ):
     request = make_request(python=make_program("sleep 600 & sleep 600"))
-    profile, _ = Nsys(whole=True).commands(request)
+    profile, _ = Nsys(whole=True).build_commands(request)
     for _ in range(3):  # nsys 2022.4 may not start beside another that is starting
-        driver = processes.start_perfctl(request.paths.part, *profile.argv)
+        driver = processes.start_perfctl(request.paths.partial_folder, *profile.argv)
         # nsys, its launcher, its agent, its tee, the shell and two sleeps.
         if processes.wait_for(6, driver=driver):
             break
@@ -186,7 +189,7 @@ def test_any_program_leaves_its_report_and_exit_code_and_no_process(
     outcomes = run(Nsys(), request, processes)
     assert outcomes[0].exit_code == exit_code
     assert Nsys().judge(request, outcomes).status == ("partial" if exit_code else "ok")
-    assert range_names(request.paths.report(".sqlite")) == ["solve"] * ranges
+    assert range_names(request.paths.get_report_path(".sqlite")) == ["solve"] * ranges
 
 
 @pytest.mark.parametrize(
@@ -218,4 +221,4 @@ def test_a_time_window_of_any_program_is_recorded_and_no_process_stays(
     assert verdict.status == status
     assert (reason or "") in (verdict.reason or "")
     if status == "ok":
-        assert set(range_names(request.paths.report(".sqlite"))) == {"solve"}
+        assert set(range_names(request.paths.get_report_path(".sqlite"))) == {"solve"}

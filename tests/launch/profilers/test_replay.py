@@ -37,11 +37,16 @@ def recording(tmp_path: Path) -> Path:
 
 
 def run(recording: Path, request: SweepRequest) -> RunStatus:
-    (command,) = Replay(recording).commands(request)
+    (command,) = Replay(recording).build_commands(request)
     paths = request.paths
     logs = {"stdout": paths.stdout, "stderr": paths.stderr}
     return Replay(recording).judge(
-        request, (process_run.run_command(command, cwd=paths.part, scratch=paths.scratch, **logs),)
+        request,
+        (
+            process_run.run_command(
+                command, cwd=paths.partial_folder, scratch=paths.scratch, **logs
+            ),
+        ),
     )
 
 
@@ -56,12 +61,12 @@ def test_it_stands_for_the_recorded_profiler(recording):
     replay = Replay(recording)
     facts = (
         replay.name,
-        tuple(one.batch for one in replay.settings()),
-        replay.workload(),
-        replay.device(),
+        tuple(one.batch for one in replay.list_recorded_settings()),
+        replay.read_workload_name(),
+        replay.read_device(),
     )
     assert facts == ("torch", (8, 16), "mnist_cnn", "cpu")
-    assert replay.missing() == ()
+    assert replay.list_missing_tools() == ()
     (recording / "sweep.json").unlink()
     assert Replay(recording).name == "torch", "the runs say it, too"
 
@@ -73,14 +78,14 @@ def test_a_run_is_put_in_place_whole_and_says_what_it_said(recording, make_reque
     assert {path: path.read_bytes() for path in recording.rglob("*") if path.is_file()} == before
     paths = request.paths
     trace = "report.pt.trace.json.gz"
-    assert Replay(recording).artifact(paths) == paths.part / trace
-    assert (paths.part / trace).read_bytes() == (recording / "b16" / trace).read_bytes()
+    assert Replay(recording).get_report_path(paths) == paths.partial_folder / trace
+    assert (paths.partial_folder / trace).read_bytes() == (recording / "b16" / trace).read_bytes()
     assert json.loads(paths.workload_record.read_text())["batch_size"] == 16
     assert (paths.stdout.read_text(), paths.stderr.read_text()) == (
         "trained at 16\n",
         "a warning\n",
     )
-    assert not (paths.part / "run.json").exists()
+    assert not (paths.partial_folder / "run.json").exists()
 
 
 def test_a_recorded_failure_stays_one(recording, make_request):
@@ -93,7 +98,7 @@ def test_a_recorded_failure_stays_one(recording, make_request):
 def test_a_batch_size_that_was_not_recorded_fails_and_says_which_were(recording, make_request):
     asked = make_request()
     request = replace(asked, batches=(99,))
-    request.paths.part.mkdir()
+    request.paths.partial_folder.mkdir()
     verdict = run(recording, request)
     assert verdict.status == "failed"
     assert verdict.reason.endswith(
@@ -103,7 +108,7 @@ def test_a_batch_size_that_was_not_recorded_fails_and_says_which_were(recording,
 
 def test_a_folder_that_is_no_recording_is_refused(tmp_path, make_request):
     with pytest.raises(UsageError, match="is not a recorded sweep"):
-        Replay(tmp_path).commands(make_request())
+        Replay(tmp_path).build_commands(make_request())
 
 
 def test_a_recording_under_another_file_name_is_replayed_by_what_its_record_names(
@@ -113,7 +118,10 @@ def test_a_recording_under_another_file_name_is_replayed_by_what_its_record_name
     (folder / "report.pt.trace.json.gz").rename(folder / "trace.json.gz")
     request = make_request()
     assert run(recording, request) == RunStatus("ok", None)
-    assert Replay(recording).artifact(request.paths) == request.paths.part / "trace.json.gz"
+    assert (
+        Replay(recording).get_report_path(request.paths)
+        == request.paths.partial_folder / "trace.json.gz"
+    )
 
 
 @pytest.mark.parametrize("name", [None, "../b8/report.pt.trace.json.gz", "absent.gz", "", 3])
@@ -131,8 +139,11 @@ def test_recorded_parameters_are_replayed_with_their_values(recording):
     path = recording / setting.file_name / "run.json"
     facts = {"parameters": setting.parameters, "batch_size": None}
     path.write_text(json.dumps(json.loads(path.read_text()) | facts))
-    assert Replay(recording).settings() == (setting, SweepSetting(16))
-    assert Replay(recording).settings((16, 64)) == (SweepSetting(16), SweepSetting(64))
+    assert Replay(recording).list_recorded_settings() == (setting, SweepSetting(16))
+    assert Replay(recording).list_recorded_settings((16, 64)) == (
+        SweepSetting(16),
+        SweepSetting(64),
+    )
 
 
 def test_recorded_repeats_are_replayed_as_repeats(recording, make_request):
@@ -140,7 +151,10 @@ def test_recorded_repeats_are_replayed_as_repeats(recording, make_request):
         shutil.copytree(recording / f"b{batch}", recording / f"b{batch}.2")
     shutil.copytree(recording / "b8", recording / "b8.3")
     replay = Replay(recording)
-    assert tuple(replay.repeats(map(SweepSetting, sizes)) for sizes in ((8,), (8, 16), (64,))) == (
+    assert tuple(
+        replay.count_repeats_of_every_setting(map(SweepSetting, sizes))
+        for sizes in ((8,), (8, 16), (64,))
+    ) == (
         3,
         2,
         1,
@@ -148,5 +162,5 @@ def test_recorded_repeats_are_replayed_as_repeats(recording, make_request):
     asked = make_request()
     second = replace(asked, attempt=2)
     fourth = replace(asked, attempt=4)
-    assert replay.commands(second)[0].argv[3] == str(recording / "b16.2")
-    assert replay.commands(fourth)[0].argv[3] == str(recording / "b16")
+    assert replay.build_commands(second)[0].argv[3] == str(recording / "b16.2")
+    assert replay.build_commands(fourth)[0].argv[3] == str(recording / "b16")

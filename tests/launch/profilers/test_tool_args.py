@@ -91,7 +91,7 @@ def test_nsys_gets_the_users_trace_once(make_request):
         cuda_graph_trace="graph",
         extra=("-t", "cuda,osrt"),
     )
-    argv = asked.commands(make_request("cuda"))[0].argv
+    argv = asked.build_commands(make_request("cuda"))[0].argv
     own = argv[: argv.index("/opt/python")]
     assert own[:4] == ("nsys", "profile", "--sample=none", "--cpuctxsw=none")
     assert own[-2:] == ("-t", "cuda,osrt")
@@ -120,7 +120,7 @@ def test_the_option_for_gpu_metrics_is_called_what_this_nsys_calls_it(
 ):
     monkeypatch.setattr(tools, "find_program", lambda program: f"/usr/bin/{program}")
     monkeypatch.setattr(tools, "run_for_output", lambda *argv: help_text)
-    assert option in Nsys(gpu_metrics_devices="0,1").commands(make_request("cuda"))[0].argv
+    assert option in Nsys(gpu_metrics_devices="0,1").build_commands(make_request("cuda"))[0].argv
 
 
 WAITS = (
@@ -178,7 +178,7 @@ ANY_NSYS = pytest.mark.skipif(tools.find_program("nsys") is None, reason="nsys i
 
 
 def said_by_ncu(tmp_path, request, asked: Ncu) -> str:
-    argv = asked.commands(request)[0].argv
+    argv = asked.build_commands(request)[0].argv
     own = (*argv[: argv.index("/opt/python")], "true")
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     done = subprocess.run(own, capture_output=True, text=True, env=environment, check=False)
@@ -225,6 +225,6 @@ def test_the_installed_ncu_takes_every_list_of_options(tmp_path, make_request, a
 def test_the_installed_nsys_knows_every_option_that_perfctl_gives_it(make_request):
     listed = tools.run_if_installed("nsys", "profile", "--help")
     asked = Nsys(trace="cuda", cuda_graph_trace="node", gpu_metrics_devices="0", stats=True)
-    argv = asked.commands(make_request("cuda"))[0].argv
+    argv = asked.build_commands(make_request("cuda"))[0].argv
     names = [word.partition("=")[0] for word in argv[2 : argv.index("/opt/python")]]
     assert [name for name in names if f"{name}=" not in listed] == []

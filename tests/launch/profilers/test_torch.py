@@ -23,8 +23,8 @@ from tests.launch.programs import assert_verdict, workload_words
 
 def test_the_workload_profiles_itself(make_request):
     request = make_request("cpu")
-    part = request.paths.part
-    (profile,) = TorchProfiler().commands(request)
+    part = request.paths.partial_folder
+    (profile,) = TorchProfiler().build_commands(request)
     assert profile.argv == (
         *workload_words(part, "record_function", "torch"),
         "--trace",
@@ -49,7 +49,7 @@ WHOLE = gzip.compress(json.dumps([str(number) for number in range(1000)]).encode
 )
 def test_a_trace_must_be_whole_and_of_this_run(make_request, make_outcome, content, reason):
     request = make_request()
-    trace = request.paths.report(".pt.trace.json.gz")
+    trace = request.paths.get_report_path(".pt.trace.json.gz")
     (request.paths.scratch / STARTED).touch()
     if content is not None:
         trace.write_bytes(WHOLE if content == "old" else content)
@@ -80,7 +80,7 @@ def test_the_workloads_own_record_comes_before_exit_code_and_last_line(
     make_request, make_outcome, record, code, verdict
 ):
     request = make_request()
-    request.paths.report(".pt.trace.json.gz").write_bytes(gzip.compress(b"{}"))
+    request.paths.get_report_path(".pt.trace.json.gz").write_bytes(gzip.compress(b"{}"))
     request.paths.workload_record.write_text(record)
     found = TorchProfiler().judge(
         request, (make_outcome(code, stderr="some last line\n" if code else ""),)
@@ -103,7 +103,7 @@ def server(make_request, tmp_path):
     program = parse_program((sys.executable, "-u", str(tmp_path / "server.py"), "8000"), None, {})
     profiler = TorchProfiler(delay=60, duration=10)
     request = replace(make_request(), profiler=profiler, program=program, batches=())
-    request.paths.part.mkdir(parents=True)
+    request.paths.partial_folder.mkdir(parents=True)
     return request
 
 
@@ -111,14 +111,14 @@ def test_a_program_of_which_a_time_window_is_recorded_starts_as_typed(
     server, monkeypatch, tmp_path
 ):
     monkeypatch.setenv("PYTHONPATH", "mine")
-    (command,) = server.commands()
+    (command,) = server.build_run_commands()
     assert command.argv == (sys.executable, "-u", str(tmp_path / "server.py"), "8000")
     assert command.environment["PYTHONPATH"] == f"{server.folder}/annotator.pyz:mine"
     options = parse_script_options(json.loads(command.environment[WATCH_VARIABLE]))
     assert (options.after, options.duration, options.window) == (60, 10, "torch")
-    assert options.trace == server.profiler.artifact(server.paths)
+    assert options.trace == server.profiler.get_report_path(server.paths)
     launcher = parse_program(("torchrun", str(tmp_path / "server.py")), None, {})
-    (command,) = replace(server, program=launcher).commands()
+    (command,) = replace(server, program=launcher).build_run_commands()
     assert command.argv[1:] == ("-m", "torch.distributed.run", str(tmp_path / "server.py"))
 
 
@@ -137,8 +137,8 @@ def test_a_sweep_without_a_time_window_keeps_the_name_that_earlier_releases_gave
 
 
 def test_a_program_is_ended_when_each_process_that_recorded_is_done(server):
-    (command,) = server.commands()
-    record = server.paths.part / "workload.rank1.json"
+    (command,) = server.build_run_commands()
+    record = server.paths.partial_folder / "workload.rank1.json"
     assert (command.is_recorded(69.0), command.is_recorded(71.0)) == (False, True)
     for process, is_done in ((os.getpid(), False), (2**22 + 1, True)):
         record.write_text(json.dumps({"reason": UNFINISHED, "options": {"process": process}}))
@@ -162,7 +162,7 @@ def test_a_time_window_is_worth_what_it_recorded(
     server, make_outcome, code, seconds, has_trace, status, reason
 ):
     if has_trace:
-        server.profiler.artifact(server.paths).write_bytes(gzip.compress(b"{}"))
+        server.profiler.get_report_path(server.paths).write_bytes(gzip.compress(b"{}"))
         record = {"status": "ok", "steps": [{"phase": "step"}], "options": {"steps": 1}}
         server.paths.workload_record.write_text(json.dumps(record))
     outcome = replace(make_outcome(code), duration_ns=round(seconds * 1e9))
@@ -173,10 +173,10 @@ def test_a_time_window_is_worth_what_it_recorded(
 
 def test_the_workload_runs_alone(make_request):
     request = make_request("cpu")
-    part = request.paths.part
-    (only,) = NoProfiler().commands(request)
+    part = request.paths.partial_folder
+    (only,) = NoProfiler().build_commands(request)
     assert only.argv == (*workload_words(part, "none", "none"),)
-    assert NoProfiler().artifact(request.paths) == request.paths.workload_record
+    assert NoProfiler().get_report_path(request.paths) == request.paths.workload_record
 
 
 @pytest.mark.parametrize(
@@ -204,8 +204,8 @@ def test_a_run_is_worth_what_its_record_says(make_request, make_outcome, record,
 
 def test_simple_mode(make_request):
     request = make_request("cuda")
-    part = request.paths.part
-    (profile,) = DLProf().commands(request)
+    part = request.paths.partial_folder
+    (profile,) = DLProf().build_commands(request)
     assert profile.argv == (
         "dlprof",
         "--mode=simple",
@@ -226,8 +226,8 @@ def test_pytorch_mode_over_some_iterations(make_request):
         iter_stop=14,
         extra=("--delay=1",),
     )
-    argv = asked.commands(make_request("cuda"))[0].argv
-    part = make_request("cuda").paths.part
+    argv = asked.build_commands(make_request("cuda"))[0].argv
+    part = make_request("cuda").paths.partial_folder
     assert argv[: argv.index("/opt/python")] == (
         "dlprof",
         "--mode=pytorch",
@@ -249,12 +249,12 @@ def test_what_dlprof_does_not_know_and_a_cpu_are_refused(make_request, options):
     with pytest.raises(UsageError, match=r"`dlprof_mode`|no report everything"):
         DLProf(**options)
     with pytest.raises(UsageError, match="DLProf needs a GPU"):
-        DLProf().commands(make_request("cpu"))
+        DLProf().build_commands(make_request("cpu"))
 
 
 def test_tables_are_ok_and_none_or_those_of_an_earlier_run_are_not(make_request, make_outcome):
     request = make_request("cuda")
-    table = request.paths.report(".dlprof") / "dlprof_summary.csv"
+    table = request.paths.get_report_path(".dlprof") / "dlprof_summary.csv"
     table.parent.mkdir()
     table.touch()
     verdict = DLProf().judge(request, (make_outcome(0, stdout="[DLProf] no nsys found\n"),))

@@ -74,7 +74,7 @@ def start(
 
 def test_nvml_gives_every_quantity_in_base_units():
     library = FakeNvml([[FULL]], processes={7: MIB, 8: 5 * MIB, 9: 2 * MIB})
-    (reading,) = NvmlReader(None, library).read({7, 9})
+    (reading,) = NvmlReader(None, library).read_gpus({7, 9})
     values = (
         0,
         0.25,
@@ -99,7 +99,7 @@ def test_nvml_gives_every_quantity_in_base_units():
 
 def test_what_a_gpu_does_not_support_is_none_with_a_reason_and_never_zero():
     nvml = NvmlReader(None, FakeNvml([[{"percent": 0}]]))
-    (reading,) = nvml.read(())
+    (reading,) = nvml.read_gpus(())
     assert reading["gpu_utilisation"] == 0, "counted, and zero"
     with pytest.raises(NvmlUnavailable, match="Library Not Found"):
         NvmlReader(None, FakeNvml([], broken=True))
@@ -109,7 +109,7 @@ def test_what_a_gpu_does_not_support_is_none_with_a_reason_and_never_zero():
 
 def test_processes_that_have_other_numbers_in_a_container_are_not_counted_as_none():
     nvml = NvmlReader(None, FakeNvml([[FULL]], processes={4242: MIB}))
-    (reading,) = nvml.read({7})
+    (reading,) = nvml.read_gpus({7})
     assert reading["process_memory_bytes"] is None
     assert "no process of the run" in nvml.problems["process_memory_bytes"]
 
@@ -120,7 +120,7 @@ def test_processes_that_have_other_numbers_in_a_container_are_not_counted_as_non
 )
 def test_only_the_gpus_that_the_run_sees_are_read_in_its_order(visible, percents):
     library = FakeNvml([[{"percent": 10}], [{"percent": 20}], [{"percent": 30}]])
-    found = NvmlReader(visible, library).read(())
+    found = NvmlReader(visible, library).read_gpus(())
     assert [(one["device_index"], one["gpu_utilisation"]) for one in found] == [
         (n, p / 100) for n, p in enumerate(percents)
     ]
@@ -148,7 +148,7 @@ def test_what_a_process_did_before_the_first_reading_is_no_part_of_its_rate():
         assert process.stdout is not None and process.stdout.readline()
         load = HostLoadReader("no such mark", process.pid)
         time.sleep(0.5)
-        read = load.read()
+        read = load.read_busy_cores_and_resident_bytes()
         process.kill()
     assert read is not None and read[0] < 0.2, "half a second of work came before"
     assert read[1] > 0

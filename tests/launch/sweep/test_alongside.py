@@ -52,15 +52,15 @@ class Exporting(Small):
     program: str = WRITES
     name: str = "exporting"
 
-    def commands(self, request: SweepRequest) -> tuple[Command, ...]:
-        raw, report = request.paths.report(".raw"), self.artifact(request.paths)
+    def build_commands(self, request: SweepRequest) -> tuple[Command, ...]:
+        raw, report = request.paths.get_report_path(".raw"), self.get_report_path(request.paths)
         profile = Command((sys.executable, "-S", "-c", self.program, str(raw)), "profile")
         return profile, Command(
             (sys.executable, "-S", "-c", EXPORTS, str(raw), str(report)), "export", needs=raw
         )
 
     def judge(self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]) -> RunStatus:
-        if not self.artifact(request.paths).exists():
+        if not self.get_report_path(request.paths).exists():
             return RunStatus("failed", "there is no report")
         return (
             RunStatus("ok", None)

@@ -34,15 +34,15 @@ class Clock:
 def test_time_is_expected_along_the_line_through_what_was_measured(measured, flops, seconds):
     budget = TimeBudget(100.0, Clock())
     for point in measured:
-        budget.learn(*point)
-    assert budget.expected(flops) == seconds
+        budget.add_measured_point(*point)
+    assert budget.predict_seconds(flops) == seconds
 
 
 def test_a_point_is_measured_while_it_is_expected_to_end_in_time():
     clock = Clock()
     budget = TimeBudget(12.0, clock)
     assert budget.has_time_for(1e9)
-    budget.learn(1e9, 5.0)
+    budget.add_measured_point(1e9, 5.0)
     for clock.now, is_allowed in ((6.0, True), (7.0, False)):
         assert budget.has_time_for(1e9) == is_allowed
     assert TimeBudget(None, Clock()).has_time_for(1e20)

@@ -96,7 +96,7 @@ def test_launches_beyond_the_calls_of_a_step_are_a_part_of_their_own(launches, c
     row = case(32, kernel, calls=(call(32, macs=1000 * calls),))
     parts = break_down_count(replace(row, forward=FC, calls=calls), None)
     assert (parts.base, parts.called) == (2 * TILE * calls, 2 * TILE * (launches - calls))
-    assert parts.compute_growth_factor("called") == launches / calls
+    assert parts.compute_factor_of_part("called") == launches / calls
 
 
 def test_both_gradients_of_a_linear_layer_have_a_tile_each():

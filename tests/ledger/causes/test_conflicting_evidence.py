@@ -702,7 +702,9 @@ def test_a_fitting_number_is_no_proof(runs, told):
     causes = {
         row.name: {
             Told(cause.rule, cause.factor, cause.confidence, cause.variant)
-            for cause in analysis.judgement.at(row.batch, row.layer, row.direction).causes
+            for cause in analysis.judgement.get_row_causes(
+                row.batch, row.layer, row.direction
+            ).causes
             if cause.rule not in ("TF32", "tensor cores", "layout and epilogue")
         }
         for row in analysis.ledger.rows

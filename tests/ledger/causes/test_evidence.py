@@ -10,7 +10,7 @@ from perfctl.orchestrator.ledger.causes.evidence import (
     group_kernels_by_row,
 )
 from perfctl.orchestrator.ledger.causes.layer_shapes import read_layer_shapes
-from perfctl.orchestrator.ledger.ledger import ledger
+from perfctl.orchestrator.ledger.ledger import build_ledger
 from perfctl.orchestrator.ledger.prepared import PreparedRun, group_into_studies
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Counter, Kernel, Step
@@ -39,7 +39,7 @@ def shapes_of(*ops):
 
 def evidence_of(*runs):
     (study,) = group_into_studies(runs)
-    return collect_row_evidence(study, ledger(study))
+    return collect_row_evidence(study, build_ledger(study))
 
 
 def estimated(layer, direction, flops):
@@ -64,7 +64,7 @@ def test_rows_with_estimated_products_and_those_computed_again_have_evidence_and
     assert all(
         (row.kernels, row.forward, row.profiled) == ((), None, False) for row in table.values()
     )
-    assert table[64, "odd", "recompute"].estimated == 0, "no formula"
+    assert table[64, "odd", "recompute"].estimated_flops == 0, "no formula"
 
 
 def test_evidence_has_the_kernels_with_counts_per_step_and_the_shape():
@@ -73,13 +73,21 @@ def test_evidence_has_the_kernels_with_counts_per_step_and_the_shape():
     row = table[64, "conv2", "forward"]
     half = 64 * 24 * 24 * 64 * 288 // 2
     (kernel,) = row.kernels
-    assert (kernel.grid, kernel.launches, kernel.main) == ((64, 4, 1), 1, True)
+    assert (kernel.grid, kernel.launches, kernel.computes_estimated_products) == (
+        (64, 4, 1),
+        1,
+        True,
+    )
     assert kernel.algorithm.family == "conv"
     assert [kernel.counts[name] for name in ("ffma", "fadd", "pipe")] == [half, 0, 0]
-    assert (kernel.products, kernel.executed, kernel.tensor.value) == (2 * half, 2 * half, 0)
-    assert [row.total(name) for name in ("ffma", "fmul", "ops_path")] == [half, 0, None]
+    assert (kernel.multiply_add_flops, kernel.executed_flops, kernel.tensor.value) == (
+        2 * half,
+        2 * half,
+        0,
+    )
+    assert [row.sum_raw_count(name) for name in ("ffma", "fmul", "ops_path")] == [half, 0, None]
     assert row.product_kernels == (kernel,)
-    assert (row.estimated, row.place) == (4 * half, (64, "conv2", "forward"))
+    assert (row.estimated_flops, row.row_key) == (4 * half, (64, "conv2", "forward"))
     assert (row.precision, row.profiled, row.left_out) == ("fp32", True, None)
     assert row.forward == ConvShape(64, 32, 64, 24, 24, 3, 3)
     assert table[64, "fc1", "backward"].forward == GemmShape(64, 128, 9216)
@@ -184,16 +192,21 @@ def test_counters_are_read_in_every_form_if_they_have_a_value(
 
 def test_which_kernels_do_multiply_adds_and_how_many():
     kernel = work(ffma=5, dfma=3, hfma=2, fadd=90, tensor=1000)
-    assert (kernel.main, kernel.products) == (True, 2 * 10 + 1000)
+    assert (kernel.computes_estimated_products, kernel.multiply_add_flops) == (True, 2 * 10 + 1000)
     constant = replace(kernel, flops=Figure(7, "estimated", "fp16", moves_constants=True))
-    assert (constant.products, constant.executed) == (2 * 8 + 1000, 7)
+    assert (constant.multiply_add_flops, constant.executed_flops) == (2 * 8 + 1000, 7)
     nothing = make_missing_figure("not_collected", "x")
     unknown = replace(kernel, counts={}, flops=nothing, tensor=nothing)
-    assert (unknown.products, unknown.executed) == (0, 0)
+    assert (unknown.multiply_add_flops, unknown.executed_flops) == (0, 0)
     families = ("winograd", None, "attention", "reduce", "elementwise")
-    mains = [replace(kernel, algorithm=Algorithm(family, "x")).main for family in families]
+    mains = [
+        replace(kernel, algorithm=Algorithm(family, "x")).computes_estimated_products
+        for family in families
+    ]
     assert mains == [True, True, True, False, False]
-    assert not replace(kernel, algorithm=Algorithm("gemm", "x", role="transform")).main
+    assert not replace(
+        kernel, algorithm=Algorithm("gemm", "x", role="transform")
+    ).computes_estimated_products
 
 
 @table(
@@ -205,8 +218,8 @@ def test_which_kernels_do_multiply_adds_and_how_many():
     ],
 )
 def test_profiled_at_another_batch_estimate_and_shapes_are_of_that_batch(batch, forward, shape):
-    row = case(64, forward=forward).read_as_batch(batch)
-    assert (row.estimated, row.seen_batch, row.forward) == (batch * 2000, batch, shape)
+    row = case(64, forward=forward).replace_profiled_batch(batch)
+    assert (row.estimated_flops, row.seen_batch, row.forward) == (batch * 2000, batch, shape)
 
 
 LINEAR = GemmShape(64, 10, 100)
@@ -236,7 +249,7 @@ def test_gradients_are_products_of_the_same_sizes_and_those_of_a_convolution_unv
     direction, calls, forward, shapes, unverified
 ):
     row = backward(direction=direction, calls=calls, forward=forward)
-    assert (row.shapes, row.unverified_shapes) == (shapes, unverified)
+    assert (row.possible_shapes, row.unverified_shapes) == (shapes, unverified)
 
 
 GROUPED = op(

@@ -2,7 +2,7 @@
 is not."""
 
 from perfctl.orchestrator.ledger.causes.judge import StudyCauses, find_study_causes
-from perfctl.orchestrator.ledger.ledger import ledger
+from perfctl.orchestrator.ledger.ledger import build_ledger
 from perfctl.orchestrator.ledger.prepared import group_into_studies
 from perfctl.orchestrator.report.ledger.causes import (
     build_ledger_headlines,
@@ -19,7 +19,7 @@ Scenario = sim.Scenario
 
 def judge_runs(runs):
     (study,) = group_into_studies(runs)
-    entries = ledger(study)
+    entries = build_ledger(study)
     return find_study_causes(study, entries), entries
 
 

@@ -6,7 +6,7 @@ from perfctl.orchestrator.ledger.causes.call_rules import (
     count_calls_by_launches,
     detect_extra_calls,
     detect_extra_gradients,
-    find_common_factors,
+    find_whole_step_factors,
     list_whole_step_causes,
 )
 from perfctl.orchestrator.ledger.causes.rule import Cause, RowCase
@@ -66,7 +66,7 @@ def launched(forward, backward, layers="abcd"):
     ],
 )
 def test_a_factor_that_all_rows_have_in_common_has_one_cause(rows, factor, cause, confidence):
-    (step,) = find_common_factors(rows)[32]
+    (step,) = find_whole_step_factors(rows)[32]
     assert (step.factor, step.confidence) == (factor, confidence)
     assert cause in describe_cause(*list_whole_step_causes({32: [step]}))
 
@@ -80,7 +80,7 @@ def test_a_factor_that_all_rows_have_in_common_has_one_cause(rows, factor, cause
 )
 def test_only_a_training_run_accumulates_gradients(mode, cause):
     rows = [replace(case.evidence, mode=mode) for case, _ in launched(2, 2)]
-    (step,) = find_common_factors(candidates(rows))[32]
+    (step,) = find_whole_step_factors(candidates(rows))[32]
     assert cause in describe_cause(*list_whole_step_causes({32: [step]}))
     (alone,) = [replace(case.evidence, mode=mode) for case, _ in launched(2, 2, "a")[:1]]
     repeated = detect_extra_calls(RowCase(alone, by_place(alone)))
@@ -90,7 +90,7 @@ def test_only_a_training_run_accumulates_gradients(mode, cause):
 SAME = work("k", ffma=96_000, launches=3)
 TRIED = [
     *(measured(32, SAME, layer=layer) for layer in "ab"),
-    measured(32, SAME.part(2), work("other", ffma=32_000), layer="c"),
+    measured(32, SAME.scale_to_launches(2), work("other", ffma=32_000), layer="c"),
 ]
 
 
@@ -107,18 +107,18 @@ TRIED = [
     },
 )
 def test_rows_without_a_common_number_have_no_common_cause(rows):
-    assert find_common_factors(rows) == {}
+    assert find_whole_step_factors(rows) == {}
 
 
 def test_gradients_launched_more_often_than_forward_have_a_factor_of_their_own():
-    steps = find_common_factors(launched(5, 10))[32]
+    steps = find_whole_step_factors(launched(5, 10))[32]
     assert [(step.factor, step.of_gradients) for step in steps] == [(5, False), (2, True)]
     assert "double backward" in describe_cause(*list_whole_step_causes({32: steps[1:]}))
 
 
 @table("forward backward layers", [(2, 1, "abcd"), (2, 3, "abcd"), (2, 2, "a"), (1, 1, "abcd")])
 def test_launches_that_another_row_contradicts_are_no_whole_step(forward, backward, layers):
-    steps = find_common_factors(launched(forward, backward, layers)).get(32, ())
+    steps = find_whole_step_factors(launched(forward, backward, layers)).get(32, ())
     assert not any(step.by_launches for step in steps)
 
 

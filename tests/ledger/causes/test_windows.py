@@ -68,7 +68,7 @@ def test_counts_that_stay_while_the_work_grows_are_another_batchs():
     window = find(rows)
     assert window is not None
     assert (window.batch, window.kernels) == (5, ("k",))
-    assert window.places == {row.place for row in rows}
+    assert window.places == {row.row_key for row in rows}
     assert reason(window).startswith(
         "The executed FLOPs do not change with the batch size: fc forward executed 5,000 FFMA at "
         "batch 16 to 64, which fits a batch of 5. The program may ignore its batch size, or the profiler"
@@ -266,7 +266,7 @@ def test_of_kernels_of_no_layer_products_that_stay_must_outweigh_those_that_grow
 
 def test_a_row_of_the_wrong_window_says_whose_count_it_has():
     cause = detect_wrong_window(
-        seen_with(case(16, work(ffma=5000), counted=10_000).read_as_batch(40))
+        seen_with(case(16, work(ffma=5000), counted=10_000).replace_profiled_batch(40))
     )
     assert cause is not None and cause.factor == 2.5
     assert describe_cause(cause) == (
@@ -279,9 +279,9 @@ def test_a_row_of_the_wrong_window_says_whose_count_it_has():
     "row",
     [
         case(16, work(ffma=5000)),
-        case(16, work(ffma=5000)).read_as_batch(16),
-        case(16).read_as_batch(40),
-        case(16, work(other=5)).read_as_batch(40),
+        case(16, work(ffma=5000)).replace_profiled_batch(16),
+        case(16).replace_profiled_batch(40),
+        case(16, work(other=5)).replace_profiled_batch(40),
     ],
 )
 def test_a_row_of_its_own_batch_or_without_counts_is_in_no_wrong_window(row):

@@ -69,7 +69,7 @@ def test_constant_power_over_the_steps():
     assert found.per_sample == pytest.approx(200 * 0.05 / 64), "a batch of 64"
     assert found.delay_product == pytest.approx(200 * 0.05 * 0.05)
     assert found.watts == pytest.approx(200)
-    assert found.shared({"conv1": 10.0 * MS, "fc": 30.0 * MS}) == pytest.approx(
+    assert found.share_joules_by_layer({"conv1": 10.0 * MS, "fc": 30.0 * MS}) == pytest.approx(
         {"conv1": 200 * 0.01, "fc": 200 * 0.03}
     )
 

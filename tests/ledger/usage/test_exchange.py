@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.ledger.usage.exchange import compute_bus_bandwidth
+from perfctl.orchestrator.ledger.usage.exchange import compute_bus_bandwidth_or_reason
 from perfctl.orchestrator.ledger.usage.ranks import add_exposed_time
 from perfctl.orchestrator.report.ledger.ranks import (
     build_exposed_layers_table,
@@ -105,7 +105,7 @@ def said(found):
 def test_bus_bandwidth_is_nccls_formula(name, size, ranks, by_hand):
     """Sizes are one rank's input, so that an all-gather's S is as many times that as there
     are ranks."""
-    assert compute_bus_bandwidth(name, size, ranks, 20_000) == (
+    assert compute_bus_bandwidth_or_reason(name, size, ranks, 20_000) == (
         pytest.approx(by_hand / 20e-6),
         None,
     )
@@ -123,7 +123,7 @@ def test_bus_bandwidth_is_nccls_formula(name, size, ranks, by_hand):
     ],
 )
 def test_without_a_size_a_group_or_a_formula_bandwidth_is_not_known(name, size, ranks, why):
-    value, reason = compute_bus_bandwidth(name, size, ranks, 1000)
+    value, reason = compute_bus_bandwidth_or_reason(name, size, ranks, 1000)
     assert value is None
     assert why in (reason or "")
 
@@ -261,5 +261,5 @@ def test_what_costs_the_job_most_comes_first():
         for rank, start in ((0, 2), (1, 4))
     )
     found = find_communication_costs(job(first, second))
-    shares = [item.share or 0 for item in found]
+    shares = [item.impact_share or 0 for item in found]
     assert len(shares) > 1 and shares == sorted(shares, reverse=True)

@@ -34,7 +34,7 @@ def copy(start, length, device=None):
 
 
 def waits_of(kernels, **around):
-    return RunUsage(foreign_run(1, kernels=kernels, **({"ranges": []} | around))).idle
+    return RunUsage(foreign_run(1, kernels=kernels, **({"ranges": []} | around))).idle_times
 
 
 def causes(**around):

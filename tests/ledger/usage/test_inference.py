@@ -146,7 +146,7 @@ def test_the_three_reports_add_up():
         (True, 5, 4 * 40 + 100),
         (False, 5, 200),
     ]
-    assert (rows[0].shortest, rows[0].longest, rows[1].mean) == (40, 100, 40)
+    assert (rows[0].shortest, rows[0].longest, rows[1].mean_ns) == (40, 100, 40)
     assert sum(row.share for row in rows) == pytest.approx(1)
     first, second = list_iteration_rows(made)
     assert (first.step, first.load, first.copy, first.compute) == (10 * MS, 2 * MS, 2 * MS, 6 * MS)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from perfctl.orchestrator.ledger.prepared import PreparedRun
-from perfctl.orchestrator.ledger.roofline import get_step_time
+from perfctl.orchestrator.ledger.roofline import get_step_time_without_image_wait
 from perfctl.orchestrator.ledger.usage.inference import (
     list_latencies,
     measure_latency,
@@ -118,12 +118,12 @@ def test_of_several_profilers_the_one_that_watched_least_speaks_for_the_batch():
 
 
 def test_waiting_for_images_is_no_time_of_the_device():
-    assert get_step_time(PreparedRun(infer(steps=steps(3)))) == (
+    assert get_step_time_without_image_wait(PreparedRun(infer(steps=steps(3)))) == (
         14 * MS,
         "CPU timer around each step, with no profiler, without the wait for images",
     )
     whole_only = tuple(row for row in steps(3) if row.phase == "step")
-    assert get_step_time(PreparedRun(infer(steps=whole_only))) == (
+    assert get_step_time_without_image_wait(PreparedRun(infer(steps=whole_only))) == (
         19 * MS,
         "CPU timer around each step, with no profiler",
     )

@@ -115,7 +115,7 @@ def test_tokens_of_a_call_lie_between_its_last_block_with_one_query_and_a_full_o
     found = find_attention_queries([ran(name, "forward", 0, 10, grid=grid)] * 4)
     assert found is not None
     assert (found.calls, found.sequences, found.heads) == (4, SEQUENCES, HEADS)
-    assert (found.least, found.most) == (
+    assert (found.min_tokens, found.max_tokens) == (
         ((BLOCKS - 1) * TILE + 1) * SEQUENCES,
         BLOCKS * TILE * SEQUENCES,
     )

@@ -3,7 +3,7 @@ padding in tiles."""
 
 import pytest
 
-from perfctl.orchestrator.ledger.ledger import ledger
+from perfctl.orchestrator.ledger.ledger import build_ledger
 from perfctl.orchestrator.ledger.usage.blocks import map_to_repeated_block
 from perfctl.orchestrator.ledger.usage.phase_layers import (
     EITHER,
@@ -11,7 +11,7 @@ from perfctl.orchestrator.ledger.usage.phase_layers import (
     compute_tile_padding,
     split_phases_by_part,
 )
-from perfctl.orchestrator.ledger.usage.served import count_same_sequences
+from perfctl.orchestrator.ledger.usage.served import find_constant_sequence_count
 from perfctl.orchestrator.report.ledger.phases import (
     build_phase_tables,
     find_tile_padding,
@@ -117,7 +117,7 @@ def test_what_the_cache_lacks_is_named_and_no_figure_is_given():
 
 def test_each_block_by_itself_where_that_is_asked_for():
     run = decoding().run
-    (each,) = split_phases_by_part(run, each=True)
+    (each,) = split_phases_by_part(run, by_block=True)
     assert len(each.parts) == BLOCKS * 3
     assert sum(part.flops or 0 for part in each.parts) == sum(
         part.flops or 0 for part in decoding().parts
@@ -179,11 +179,15 @@ def test_padding_is_a_finding_with_its_numbers_and_full_tiles_are_none():
 
 
 def test_a_batch_is_known_where_all_steps_are_alike():
-    assert count_same_sequences(served([DECODE, DECODE._replace(number=1)], [], [])) == SEQUENCES
     assert (
-        count_same_sequences(served([DECODE, DECODE._replace(number=1, decodes=9)], [], [])) is None
+        find_constant_sequence_count(served([DECODE, DECODE._replace(number=1)], [], []))
+        == SEQUENCES
     )
-    assert count_same_sequences(served([], [], [])) is None
+    assert (
+        find_constant_sequence_count(served([DECODE, DECODE._replace(number=1, decodes=9)], [], []))
+        is None
+    )
+    assert find_constant_sequence_count(served([], [], [])) is None
 
 
 def test_short_names_tell_parts_apart():
@@ -212,7 +216,7 @@ def test_the_gap_of_paper_flops_says_which_rows_lack_them_and_leaves_out_what_th
         kernel._replace(direction="forward") for kernel in (*found.run.report.kernels, *norms)
     ]
     study = study_of(with_report(found.run, kernels=kernels))
-    table = build_missing_values_table(study, ledger(study))
+    table = build_missing_values_table(study, build_ledger(study))
     assert table is not None
     (row,) = (row for row in table.rows if row[0].text == "estimated FLOPs")
     names = ", ".join(f"Block_{number}.Norm_{number} forward" for number in range(BLOCKS))

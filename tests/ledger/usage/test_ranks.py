@@ -44,7 +44,7 @@ def on_rank(rank, collectives, kernels, **facts):
 def test_what_is_shared_of_two_sets_of_times():
     def shared(*sets):
         first, second = map(Intervals, sets)
-        return first.overlap(second)
+        return first.measure_overlap(second)
 
     assert shared([(0, 10), (20, 30)], [(5, 22), (29, 40)]) == 5 + 2 + 1
     assert shared([(0, 10)], []) == shared([], [(0, 10)]) == 0

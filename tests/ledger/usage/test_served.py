@@ -5,7 +5,7 @@ import pytest
 
 from perfctl.orchestrator.ledger.usage.phase_layers import split_phases_by_part
 from perfctl.orchestrator.ledger.usage.served import (
-    compute_placed_share,
+    compute_kernel_time_share_with_layer,
     count_inferred_graph_kernels,
     measure_phases,
 )
@@ -112,13 +112,13 @@ def test_a_kernel_without_a_time_leaves_the_phase_without_one():
 
 def test_the_share_of_time_with_a_module_is_of_time_and_only_asked_where_modules_are_known():
     kernels = [ran(1, 0, 30, "a"), ran(1, 50, 10)]
-    assert compute_placed_share(served([DECODE], kernels).report) == 30 / 40
-    assert compute_placed_share(served([], kernels).report) == 30 / 40
-    assert compute_placed_share(served([], [ran(1, 0, 30)]).report) is None
-    assert compute_placed_share(served([DECODE], [ran(1, 0, 30)]).report) == 0
+    assert compute_kernel_time_share_with_layer(served([DECODE], kernels).report) == 30 / 40
+    assert compute_kernel_time_share_with_layer(served([], kernels).report) == 30 / 40
+    assert compute_kernel_time_share_with_layer(served([], [ran(1, 0, 30)]).report) is None
+    assert compute_kernel_time_share_with_layer(served([DECODE], [ran(1, 0, 30)]).report) == 0
     launches = [GraphLaunch(1, 0, 8, 40, "c", 6, "name", 0.75), GraphLaunch(2, 0, 2, 4)]
     run = served([], kernels, graph_launches=launches)
-    assert compute_placed_share(run.report) == 30 / 40
+    assert compute_kernel_time_share_with_layer(run.report) == 30 / 40
     assert count_inferred_graph_kernels(run.report) == (6, 10, 0.75)
     assert (
         count_inferred_graph_kernels(served([], kernels, graph_launches=launches[1:]).report)

@@ -46,7 +46,7 @@ def reading(at, used, device=0):
 
 
 def ways_of(**changes):
-    return RunUsage(make_run(**changes)).ways
+    return RunUsage(make_run(**changes)).utilization_by_source
 
 
 @given(
@@ -84,8 +84,8 @@ def test_steps_between_two_readings_still_have_one_and_steps_after_all_have_none
         make_run(samples=samples, steps=(Step(0, "step", start * SECOND, 5 * SECOND),), device=GPU)
         for start in (40, 140)
     )
-    assert RunUsage(between).ways.nvml.value == 0.5
-    nvml, (found,) = RunUsage(late).ways.nvml, summarize_readings(late)
+    assert RunUsage(between).utilization_by_source.nvml.value == 0.5
+    nvml, (found,) = RunUsage(late).utilization_by_source.nvml, summarize_readings(late)
     assert (nvml.value, found.utilisation) == (None, None)
     assert nvml.reason == found.span == "none of 2 samples covers the measured steps"
 
@@ -116,14 +116,14 @@ def test_samples_that_do_not_show_the_program_give_no_utilization_and_no_busy_ba
     length, profiler, status, reason
 ):
     run = sampled_run(length, profiler, status=status)
-    ways, (reading,) = RunUsage(run).ways, summarize_readings(run)
+    ways, (reading,) = RunUsage(run).utilization_by_source, summarize_readings(run)
     assert (ways.nvml.value, reading.utilisation) == (None, None)
     assert reason in ways.nvml.reason == reading.span
     assert find_busy_batch([ways]) is None
 
 
 def test_samples_of_steps_as_long_as_the_sensor_s_window_give_the_utilization():
-    ways = RunUsage(sampled_run(SENSOR_WINDOW_MAX_NS)).ways
+    ways = RunUsage(sampled_run(SENSOR_WINDOW_MAX_NS)).utilization_by_source
     assert ways.nvml.value == pytest.approx(0.055)
     assert (find_busy_batch([ways]) or ())[:2] == (256, False)
 
@@ -131,7 +131,7 @@ def test_samples_of_steps_as_long_as_the_sensor_s_window_give_the_utilization():
 def test_a_trace_of_a_short_run_gives_its_busy_time_without_the_samples():
     kernels = [kernel(SECOND, 1_000_000), kernel(SECOND + 9_000_000, 1_000_000, launch=1)]
     run = sampled_run(SECOND // 100, "nsys", kernels=kernels, ranges=[])
-    ways = RunUsage(run).ways
+    ways = RunUsage(run).utilization_by_source
     assert (ways.nvml.value, ways.kernels.value) == (None, 2 / 10)
     assert (find_busy_batch([ways]) or ())[:2] == (256, False)
 
@@ -156,7 +156,7 @@ def test_occupancy_and_tensor_pipe_are_weighted_by_time_and_absent_without_count
 def test_a_way_that_averages_gpus_says_of_how_many():
     def kernels(*kernels):
         run = foreign_run(1, ranges=[], kernels=list(kernels))
-        return RunUsage(run).ways.kernels
+        return RunUsage(run).utilization_by_source.kernels
 
     two, one = kernels(kernel(0, 50), kernel(0, 100, device=1)), kernels(kernel(0, 50))
     window = "from the first kernel to the end of the last"
@@ -249,7 +249,7 @@ def test_a_gap_that_the_sampler_noted_is_the_reason():
 def test_dlprof_s_line_or_what_its_idle_line_leaves(lines, form, value):
     summaries = tuple(Summary(name, percent, "%") for name, percent in lines.items())
     run = make_run(profiler="dlprof", summaries=summaries)
-    found = RunUsage(with_report(run, form=form)).ways.dlprof
+    found = RunUsage(with_report(run, form=form)).utilization_by_source.dlprof
     assert found.value == (None if value is None else pytest.approx(value))
     assert found.value is None or "DLProf: " in found.reason or found.reason == "1 - GPU Idle"
 
@@ -274,12 +274,17 @@ def step_range(start, length, number=0):
 
 def busy_of(*kernels, **changes):
     fields = {"kernels": list(kernels), "ranges": [], **changes}
-    return RunUsage(foreign_run(1, **fields)).busy
+    return RunUsage(foreign_run(1, **fields)).busy_times
 
 
 def test_overlapping_kernels_count_once_and_streams_have_rows_of_their_own():
     whole, first, second = busy_of(kernel(0, 40), kernel(20, 40, 8), kernel(80, 20))
-    assert (whole.stream, whole.running_ns, whole.window_ns, whole.share) == (None, 80, 100, 0.8)
+    assert (whole.stream, whole.running_ns, whole.window_ns, whole.busy_share) == (
+        None,
+        80,
+        100,
+        0.8,
+    )
     assert whole.longest_wait_ns == 20
     assert (first.stream, first.running_ns, second.stream, second.running_ns) == (7, 60, 8, 40)
     assert second.longest_wait_ns == 40, "from its last kernel to the end of the window"
@@ -289,7 +294,7 @@ def test_a_kernel_without_a_start_ncu_and_an_empty_window_give_nothing():
     assert busy_of(kernel(0, 5), kernel(None, 5)) == ()
     assert busy_of(kernel(0, 5), profiler="ncu") == ()
     assert busy_of(kernel(5, 0)) == ()
-    assert BusyTime(make_run(), 0, None, 1, 0, 0, "of nothing", 0).share is None
+    assert BusyTime(make_run(), 0, None, 1, 0, 0, "of nothing", 0).busy_share is None
 
 
 def test_a_stream_without_a_number_comes_last_and_a_device_without_one_is_the_first():
@@ -348,7 +353,7 @@ def test_readings_and_utilisation_show_one_mean_the_one_over_time():
     """0.9 for 1 s, then 0.1 for 9 s: 0.18 over time, 0.5 as a plain mean of the readings."""
     samples = [reading(at * 10**9, used) for at, used in ((0, 0.0), (1, 0.9), (10, 0.1))]
     run = foreign_run(1, profiler="torch", samples=samples)
-    (found,), nvml = summarize_readings(run), RunUsage(run).ways.nvml
+    (found,), nvml = summarize_readings(run), RunUsage(run).utilization_by_source.nvml
     assert found.utilisation == nvml.value == pytest.approx((1 * 0.9 + 9 * 0.1) / 10)
     assert found.span == nvml.reason == "mean over time of 3 samples, from the first to the last"
 
@@ -356,7 +361,9 @@ def test_readings_and_utilisation_show_one_mean_the_one_over_time():
 def ways(batch, *spans):
     """Of a run whose kernels have these starts and lengths."""
     kernels = [kernel(start, length, launch=place) for place, (start, length) in enumerate(spans)]
-    return RunUsage(foreign_run(batch or 1, batch_size=batch, ranges=[], kernels=kernels)).ways
+    return RunUsage(
+        foreign_run(batch or 1, batch_size=batch, ranges=[], kernels=kernels)
+    ).utilization_by_source
 
 
 def busy(batch, share):
@@ -364,7 +371,9 @@ def busy(batch, share):
 
 
 SAMPLES = [Sample(at, 0.95, None, None, None, None, None, 0) for at in (0, 10)]
-SAMPLED = RunUsage(make_run(batch_size=16, samples=SAMPLES, device=Device("a GPU", "gpu"))).ways
+SAMPLED = RunUsage(
+    make_run(batch_size=16, samples=SAMPLES, device=Device("a GPU", "gpu"))
+).utilization_by_source
 
 
 @table(
@@ -390,7 +399,7 @@ def test_the_batch_size_from_which_the_gpu_is_busy(runs, expected):
 
 def test_without_a_batch_size_or_kernels_it_is_not_known():
     assert find_busy_batch([ways(None, (0, 10))]) is None
-    assert find_busy_batch([RunUsage(make_run()).ways]) is None
+    assert find_busy_batch([RunUsage(make_run()).utilization_by_source]) is None
 
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -405,7 +414,7 @@ COPIES = (Copy("HtoD", 64, 550, 150, None, 0, 7),)
 
 def test_parts_add_up_and_what_is_hidden_costs_no_time():
     usage = RunUsage(foreign_run(1, kernels=list(KERNELS), copies=COPIES, ranges=[]))
-    found = usage.breakdown
+    found = usage.time_breakdown
     assert found is not None and found.gpus == 1
     parts = {
         "compute": 400 + 100,
@@ -416,12 +425,14 @@ def test_parts_add_up_and_what_is_hidden_costs_no_time():
     assert found.shares == pytest.approx({part: length / 1000 for part, length in parts.items()})
     assert tuple(found.shares) == PARTS
     with_a_kernel = found.shares["compute"] + found.shares["communication"]
-    assert with_a_kernel == pytest.approx(usage.ways.kernels.value)
+    assert with_a_kernel == pytest.approx(usage.utilization_by_source.kernels.value)
 
 
 def test_several_gpus_are_averaged():
     second = [Kernel(3, "gemm", start_ns=0, duration_ns=1000, device_index=1)]
-    found = RunUsage(foreign_run(1, kernels=[*KERNELS, *second], copies=(), ranges=[])).breakdown
+    found = RunUsage(
+        foreign_run(1, kernels=[*KERNELS, *second], copies=(), ranges=[])
+    ).time_breakdown
     assert found is not None and found.gpus == 2
     assert found.shares["compute"] == pytest.approx((0.5 + 1) / 2)
 
@@ -435,4 +446,4 @@ def test_several_gpus_are_averaged():
     },
 )
 def test_without_times_of_kernels_there_is_none(run):
-    assert RunUsage(run).breakdown is None
+    assert RunUsage(run).time_breakdown is None

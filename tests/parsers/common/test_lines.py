@@ -60,16 +60,16 @@ def test_the_encoding_shows_in_the_first_bytes(head, encoding):
 
 def test_the_log_counts_what_is_said_again_and_the_pieces_of_a_progress_bar():
     log = SurroundingLines()
-    log.add(" \r==PROF== 0%\r==PROF== 50%\r==PROF== 50%\r \n")
-    log.add("==ERROR==no blank\n")
+    log.add_line(" \r==PROF== 0%\r==PROF== 50%\r==PROF== 50%\r \n")
+    log.add_line("==ERROR==no blank\n")
     assert log.tool_lines == {("PROF", "0%"): 1, ("PROF", "50%"): 2, ("ERROR", "no blank"): 1}
     assert log.first_line == "==PROF== 0%"
 
 
 def test_the_log_keeps_the_first_thousand_characters_of_a_line_and_two_thousand_of_a_message():
     log = SurroundingLines()
-    log.add("  " + "f" * 1500)
-    log.add("==WARNING==  " + "w" * 2500)
+    log.add_line("  " + "f" * 1500)
+    log.add_line("==WARNING==  " + "w" * 2500)
     assert log.first_line == "f" * 998, "the blanks count among the thousand"
     assert log.tool_lines == {("WARNING", "w" * 2000): 1}
 
@@ -77,7 +77,7 @@ def test_the_log_keeps_the_first_thousand_characters_of_a_line_and_two_thousand_
 def test_the_log_keeps_a_thousand_different_lines_and_goes_on_counting_those():
     log = SurroundingLines()
     for number in (*range(1001), 0, 1000):
-        log.add(f"==PROF== {number}")
+        log.add_line(f"==PROF== {number}")
     assert len(log.tool_lines) == 1000
     assert (
         log.tool_lines["PROF", "0"],

@@ -52,14 +52,14 @@ def test_a_number_fits_64_bits_and_anything_else_is_none(cell, integer, real):
 def test_columns_are_found_by_any_of_their_names_and_the_first_that_is_there_counts():
     table = RowReader(COLUMNS, ["Name", " Queue_Id ", "Start", "Size", "Start"])
     row = ["mul", "3", "1000", "", "9"]
-    assert table.read(row) == {"start": 1000, "stream": 3, "name": "mul", "bytes": None}
+    assert table.convert_row(row) == {"start": 1000, "stream": 3, "name": "mul", "bytes": None}
     both = RowReader(COLUMNS, ["Queue_Id", "Stream_Id"])
-    assert both.read(["1", "2"])["stream"] == 2
+    assert both.convert_row(["1", "2"])["stream"] == 2
 
 
 def test_a_missing_column_reads_as_none():
     table = RowReader(COLUMNS, ["Start"])
-    assert table.read(["5"]) == {"start": 5, "stream": None, "name": None, "bytes": None}
+    assert table.convert_row(["5"]) == {"start": 5, "stream": None, "name": None, "bytes": None}
 
 
 def test_names_with_points_lead_into_objects_and_the_first_readable_value_counts():

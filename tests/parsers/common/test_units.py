@@ -27,7 +27,7 @@ POINT, COMMA, UNDECIDED = DecimalStyle.POINT, DecimalStyle.COMMA, DecimalStyle.U
 def style_of(*texts: str) -> DecimalStyle:
     evidence = DecimalStyleEvidence()
     for text in texts:
-        evidence.add(text)
+        evidence.add_cell(text)
     return evidence.decide_decimal_style()
 
 

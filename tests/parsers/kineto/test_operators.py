@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.estimate.flops.engine import count_layer_calls
-from perfctl.parsers.kineto.fused import compute_template_flops, estimate_elementwise_flops
+from perfctl.parsers.kineto.fused import (
+    compute_template_flops_or_reason,
+    estimate_elementwise_flops,
+)
 from perfctl.records.report import CompiledKernel
 from tests.make.kineto import Event, kernel, launch, operation, read
 
@@ -138,7 +141,7 @@ WORK = 2 * M * COLUMNS * DEPTH
     ],
 )
 def test_a_template_s_product_follows_from_its_tensors_or_a_reason_says_why_not(name, shapes, work):
-    flops, reason = compute_template_flops(f"triton_tem_fused_{name}_0", shapes)
+    flops, reason = compute_template_flops_or_reason(f"triton_tem_fused_{name}_0", shapes)
     assert flops == (work if isinstance(work, int) else None)
     assert reason is None if flops else str(work) in str(reason)
 

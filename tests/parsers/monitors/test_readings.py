@@ -27,7 +27,7 @@ FAN = FieldColumn("fan.speed", "%")
 def taken(*rows: list[tuple[FieldColumn, str]], device: int | None = 0) -> DeviceReadings:
     found = DeviceReadings()
     for number, row in enumerate(rows):
-        found.add(Timestamp(number, zoned=True), number, device, row)
+        found.add_reading(Timestamp(number, zoned=True), number, device, row)
     return found
 
 

@@ -25,7 +25,7 @@ PERMISSION = (
 def log_of(*lines: str) -> SurroundingLines:
     log = SurroundingLines()
     for line in lines:
-        log.add(line + "\n")
+        log.add_line(line + "\n")
     return log
 
 

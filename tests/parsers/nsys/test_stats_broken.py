@@ -48,7 +48,7 @@ def test_a_large_trace_is_read_in_little_memory_and_as_often_as_asked(tmp_path):
 def read_array(lines: list[str]) -> tuple[list[dict[str, str]], int]:
     """The objects of an array, and whether it is broken."""
     source = LineSource(iter(lines), SurroundingLines())
-    source.read()
+    source.read_line()
     return list(read_json_rows(source)), source.log.broken_rows
 
 
@@ -62,7 +62,7 @@ def test_an_object_that_never_ends_is_given_up_with_bounded_memory():
             yield '{"a": "' + "x" * (1 << 16) + "\n"
 
     source = LineSource(lines(), SurroundingLines())
-    source.read()
+    source.read_line()
     assert list(read_json_rows(source)) == [{"b": "1"}]
     assert (len(read), source.log.broken_rows) == (16, 1)
 

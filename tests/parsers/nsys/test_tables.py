@@ -70,10 +70,10 @@ def test_values_that_are_no_integers_are_not_known(value):
 def test_columns_and_names_are_found_by_name_alone():
     found = database([(1, None, "x"), (2, None, "")])
     assert (
-        found.has("t")
-        and found.has("t", "id", "text")
-        and not found.has("t", "id", "nowhere")
-        and not found.has("u")
+        found.has_table_with_columns("t")
+        and found.has_table_with_columns("t", "id", "text")
+        and not found.has_table_with_columns("t", "id", "nowhere")
+        and not found.has_table_with_columns("u")
     )
     names = [
         found.column_or_null("t", "start"),

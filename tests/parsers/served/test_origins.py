@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.ledger.analysis import analyse_study
-from perfctl.orchestrator.ledger.ledger import ledger
+from perfctl.orchestrator.ledger.ledger import build_ledger
 from perfctl.orchestrator.ledger.prepared import group_into_studies
 from perfctl.orchestrator.report.ledger.rows import list_ledger_rows
 from perfctl.orchestrator.report.terminal import DOCUMENT, build_ledger_row_views
@@ -149,7 +149,7 @@ def test_the_ledger_gives_each_layer_its_share_and_marks_it(tmp_path):
         batch_size=8,
     )
     (study,) = group_into_studies([run])
-    rows = {row.layer: row for row in ledger(study).rows}
+    rows = {row.layer: row for row in build_ledger(study).rows}
     times = {layer: row.time.median for layer, row in rows.items() if row.time}
     assert times == {"block.norm": 4_000, "block": 4_000, "block.act": 4_000, "block.fc": 36_000}
     assert sum(row.share or 0 for row in rows.values()) == pytest.approx(1)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.ledger.usage.served import compute_placed_share
+from perfctl.orchestrator.ledger.usage.served import compute_kernel_time_share_with_layer
 from perfctl.orchestrator.ledger.usage.training import measure_passes
 from perfctl.parsers.kineto import trace as kineto_trace
 from perfctl.records.report import Report
@@ -81,7 +81,7 @@ def test_every_public_trace_of_a_language_model_has_a_phase_and_tokens_or_a_reas
     assert found == ([] if tokens is None else [tokens])
     reasons = [gap.reason for gap in report.gaps if gap.quantity == "served_step"]
     assert [why in reason for reason in reasons] == ([True] if why else [])
-    share = compute_placed_share(report)
+    share = compute_kernel_time_share_with_layer(report)
     assert share is None if least is None else share is not None and share >= least
 
 
@@ -108,7 +108,10 @@ def test_a_public_trace_of_training_has_its_passes_and_their_tokens(reports):
         4096,
         128,
     )
-    assert inputs.queries is not None and inputs.queries.least <= 4096 == inputs.queries.most
+    assert (
+        inputs.queries is not None
+        and inputs.queries.min_tokens <= 4096 == inputs.queries.max_tokens
+    )
     assert (
         weights.queries is None
         and not weights.collective_ns

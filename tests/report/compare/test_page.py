@@ -83,7 +83,7 @@ def test_page_terminal_and_markdown_say_the_same_sentences_and_a_kernel_not_what
 ):
     found = slower(torch="2.9.0")
     said = sentences(found)
-    news, warnings = said.stated
+    news, warnings = said.finding_and_warning_sentences
     assert any(
         sentence.startswith("conv2 forward is ") and "slower at batch 64" in sentence
         for sentence in news
@@ -96,7 +96,7 @@ def test_page_terminal_and_markdown_say_the_same_sentences_and_a_kernel_not_what
         assert flat(sentence) in flat(terminal(found))
     for verdict in {row.result for pair in found.pairs for row in pair.rows}:
         assert MEANING[verdict] in text
-    news = sentences(slower()).stated[0]
+    news = sentences(slower()).finding_and_warning_sentences[0]
     assert sum("conv2 forward" in sentence for sentence in news) == 1
 
 

@@ -35,7 +35,7 @@ def said(a: ComparisonSide, b: ComparisonSide, **how: Any) -> tuple[str, ...]:
     for finding in view.findings:
         assert isinstance(finding, Finding)
         assert len(finding.first) <= LONGEST, finding.first
-    return tuple(view.stated[0])
+    return tuple(view.finding_and_warning_sentences[0])
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_a_reason_that_the_first_sentence_states_is_not_repeated() -> None:
         for number, label in enumerate("AB", 1)
     ]
     view = view_of(*sides)
-    assert "threads waited for a core in 70%" in view.stated[0][0]
+    assert "threads waited for a core in 70%" in view.finding_and_warning_sentences[0][0]
     assert [text for text in view.warnings if "not judged" in text] == [
         text for text in view.warnings if text.endswith(" for the reason of the step.")
     ]

@@ -95,7 +95,7 @@ def test_findings_say_from_where_on_the_gpu_is_busy_why_it_waits_and_what_fits()
     (idle,) = describe_idle_gpu([PreparedRun(run) for run in runs], {}, {1: StepTime(1000)})
     assert "from batch 5 on" in texts[0]
     assert "ran kernels for 30.0% of the time" in idle.text and "at batch 1:" in idle.text
-    assert idle.impact_ns == pytest.approx(700) and idle.share == pytest.approx(0.7)
+    assert idle.impact_ns == pytest.approx(700) and idle.impact_share == pytest.approx(0.7)
     assert texts[1].startswith("Batch 4,950 is the largest that fits")
     assert "at no measured batch size" in next(describe_busy_batches([RunUsage(runs[0])])).text
     assert not list(describe_busy_batches([RunUsage(synthetic.make_run())]))

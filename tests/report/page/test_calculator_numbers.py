@@ -73,7 +73,7 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
 
     The page knows the tensors' memory only, whichever of them is asked for.
     """
-    real, seen = subjects._trace_step_memory, set()
+    real, seen = subjects._trace_step_memory_or_reason, set()
 
     def storages(spec: str, optimizer: str, *rest: Any) -> Any:
         key = (spec.partition(":")[0], optimizer)
@@ -82,7 +82,7 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
         seen.add(key)
         return real(spec, optimizer, *rest)
 
-    monkeypatch.setattr(subjects, "_trace_step_memory", storages)
+    monkeypatch.setattr(subjects, "_trace_step_memory_or_reason", storages)
     return seen
 
 
@@ -333,7 +333,7 @@ def expected_of(
         Span(step.seconds, step.low, step.high),
         job,
         backward=step.phases.get("backward") if step.way != "published" else None,
-        room=compute_memory_need(
+        memory=compute_memory_need(
             lines[choice["optimizer"]],
             choice["batch"],
             machine.memory_bytes,

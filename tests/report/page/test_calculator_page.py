@@ -251,7 +251,7 @@ def test_without_javascript_the_page_says_what_else_there_is(browser: Any, page:
 def server(page: Path) -> Iterator[PageServer]:
     answers = FamilyAnswers(partial(find_store_evidence, page.parent / "no.db"))
     digest = compute_calculator_digest()
-    with PageServer(page.parent, "127.0.0.1", 0, lambda: "", answers.answer, digest) as found:
+    with PageServer(page.parent, "127.0.0.1", 0, lambda: "", answers.answer_query, digest) as found:
         thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield found
@@ -349,7 +349,7 @@ def test_it_opens_on_a_gpu_with_a_price_of_the_newest_date_in_mixed_precision_an
     assert visit.locator("#c-precision").input_value() == "mixed"
     alone = [
         price
-        for price in load_price_table().certain.prices
+        for price in load_price_table().without_doubtful_prices.prices
         if price.board and price.count == 1 and price.on_demand
     ]
     newest, device = max(price.date for price in alone), visit.locator("#c-device").input_value()

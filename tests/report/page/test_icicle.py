@@ -25,7 +25,7 @@ def test_parts_add_up_and_layers_take_what_the_ledger_says() -> None:
     views = build_icicles(found, {})
     assert [view["label"] for view in views] == ["batch 16", "batch 64"]
     for view, batch in zip(views, (16, 64), strict=True):
-        times = found.study.at(batch).times
+        times = found.study.get_batch(batch).layer_times
         assert times is not None and view["value"][0] == round(times.total.median)
         for node, value in enumerate(view["value"]):
             inside = sum(view["value"][child] for child in below(view, node))

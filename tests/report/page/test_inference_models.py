@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.ledger.usage.inference import find_last_paying_batch
+from perfctl.orchestrator.ledger.usage.inference import find_largest_batch_with_throughput_gain
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.page.sections import build_report_view
 from perfctl.orchestrator.report.studies.inference import build_inference_answer
@@ -146,7 +146,7 @@ def test_models_that_the_steps_cannot_tell_apart_have_no_winner_and_few_batches_
 def test_more_batch_stops_paying_where_no_larger_one_gives_a_tenth_more(
     rates: dict[int, float], since: int
 ) -> None:
-    assert find_last_paying_batch(rates) == since
+    assert find_largest_batch_with_throughput_gain(rates) == since
 
 
 def test_where_more_batch_stops_paying_is_said_and_1_0_times_is_put_in_words() -> None:

@@ -49,7 +49,7 @@ def found() -> Analysis:
 def test_the_sentence_has_the_number_behind_the_word_the_roofs_their_source_and_each_level_a_table(
     found: Analysis,
 ) -> None:
-    point = found.roofline.of(64, "conv2", "forward")
+    point = found.roofline.get_row_point(64, "conv2", "forward")
     assert point is not None
     intensity = synthetic.macs("conv2", 64) / 100_000
     ridge = 80 * 64 * 2 * 1.53e9 / 900e9
@@ -74,7 +74,7 @@ def test_the_sentence_has_the_number_behind_the_word_the_roofs_their_source_and_
 def test_refused_points_are_not_drawn_and_counted_in_the_note() -> None:
     roofs = analysed(*with_bytes(synthetic.gpu_pair(1, 64), 20_000_000)).roofline
     (drawn,) = draw_roofline_charts("s1", roofs, {})
-    over = [p for p in roofs.at("layer") if p.refused]
+    over = [p for p in roofs.select_points_of_level("layer") if p.refused]
     assert over and f"{len(over)} refused and not drawn" in drawn.note
     assert not any(f">{p.traffic.name}<" in drawn.svg for p in over)
     assert ">conv2 backward<" in drawn.svg
@@ -117,7 +117,7 @@ def test_each_precision_has_a_drawing_with_a_slope_and_a_shape_for_each_level() 
     assert "triangles: L1, squares: L2, circles: DRAM" in fp32.note
     points = [
         one
-        for one in roofs.at("layer")
+        for one in roofs.select_points_of_level("layer")
         if one.path == "fp32"
         for level in one.levels
         if level.reached
@@ -163,7 +163,7 @@ def test_the_table_by_level_has_the_points_of_the_drawing(found):
     ]
     heads = [column.label for column in table.columns]
     rows = {(row[0].value, row[heads.index("level")].text): row for row in table.rows}
-    for point in roofs.at("layer"):
+    for point in roofs.select_points_of_level("layer"):
         for one in point.levels:
             row = rows[point.traffic.name, one.level]
             assert row[heads.index("intensity")].value == pytest.approx(one.intensity, rel=1e-5)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.ledger.ledger import ledger
+from perfctl.orchestrator.ledger.ledger import build_ledger
 from perfctl.orchestrator.ledger.prepared import group_into_studies
 from perfctl.orchestrator.report.page import timeline
 from perfctl.orchestrator.report.page.about import build_missing_values_table
@@ -157,7 +157,7 @@ def test_ncu_has_no_timeline_and_the_missing_values_say_why() -> None:
     ncu = synthetic.gpu_pair(1, 64)[1]
     assert timeline.build_timelines([ncu], {}, {}) == ()
     (study,) = group_into_studies([ncu])
-    table = build_missing_values_table(study, ledger(study))
+    table = build_missing_values_table(study, build_ledger(study))
     assert table is not None
     reasons = {row[0].text: row[1].text for row in table.rows}
     assert reasons["share of time with a kernel"].startswith("ncu runs kernels one")
@@ -172,7 +172,7 @@ def test_missing_values_of_one_reason_are_one_row_with_the_range_of_their_number
     gaps.append(Gap("sample.power_w", "not_collected", "the file has no column for it"))
     run = synthetic.make_run(gaps=tuple(gaps))
     (study,) = group_into_studies([run])
-    table = build_missing_values_table(study, ledger(study))
+    table = build_missing_values_table(study, build_ledger(study))
     assert table is not None
     reasons = {row[0].text: row[1].text for row in table.rows}
     assert reasons["A table, B table, C table"] == f"{30} to {3178:,} rows are not read"

@@ -128,14 +128,14 @@ def timeline(browser: Any, file: Path) -> Iterator[Timeline]:
 
 def test_the_sum_of_everything_is_what_the_analysis_says(timeline: Timeline) -> None:
     timeline.keys("Home")
-    (device,) = RunUsage(traced()).busy
+    (device,) = RunUsage(traced()).busy_times
     whole = timeline.sums()
     assert f"{STEPS * EACH:,} kernels" in whole
     assert f"{STEPS * EACH * LONG / 1e6:.3g}" in whole
-    assert device.share is not None
+    assert device.busy_share is not None
     share = re.search(r"busy ([\d.]+)%", whole)
     assert share
-    assert float(share[1]) == pytest.approx(100 * device.share, abs=0.1)
+    assert float(share[1]) == pytest.approx(100 * device.busy_share, abs=0.1)
     assert "1 copy" in whole
 
 

@@ -103,9 +103,9 @@ def test_a_cut_off_mnist_file_is_named_as_unreadable(tmp_path):
 
 def test_batches_are_always_full_and_samples_repeat():
     numbers = TensorDataset(torch.arange(5), torch.arange(5))
-    batches = mnist.make_fixed_batches(numbers, batch_size=8, most=3)
+    batches = mnist.make_fixed_batches(numbers, batch_size=8, max_batches=3)
     assert [inputs.tolist() for inputs, _ in batches] == [[0, 1, 2, 3, 4, 0, 1, 2]]
-    batches = mnist.make_fixed_batches(numbers, batch_size=2, most=10)
+    batches = mnist.make_fixed_batches(numbers, batch_size=2, max_batches=10)
     assert [inputs.tolist() for inputs, _ in batches] == [[0, 1], [2, 3]], (
         "no more than the data fills"
     )
@@ -141,7 +141,7 @@ def test_top1_top5_and_loss_are_those_of_sorted_answers(data):
     score = ClassificationScore()
     given, labels = np.array(answers, dtype=np.float32), np.array(targets, dtype=np.int64)
     for part in (slice(0, images // 2), slice(images // 2, None)):
-        score.add(given[part], labels[part])
+        score.add_batch(given[part], labels[part])
     first, among, loss = slow(answers, targets)
     assert (score.images, score.first, score.among) == (images, first, among)
     assert score.loss == pytest.approx(loss)
@@ -150,16 +150,16 @@ def test_top1_top5_and_loss_are_those_of_sorted_answers(data):
 def test_images_that_were_not_read_do_not_count():
     score = ClassificationScore()
     answers = np.eye(3, dtype=np.float32)
-    assert score.add(answers, np.array([0, -2, 0])) == (pytest.approx(score.loss / 2), 0.5)
+    assert score.add_batch(answers, np.array([0, -2, 0])) == (pytest.approx(score.loss / 2), 0.5)
     assert (score.images, score.first) == (2, 1)
-    assert score.add(answers[:1], np.array([-1])) == (None, None)
+    assert score.add_batch(answers[:1], np.array([-1])) == (None, None)
 
 
 def test_an_answer_of_nan_is_wrong_and_not_in_the_loss():
     score = ClassificationScore()
     answers = np.array([[np.nan, 1.0], [0.0, np.inf], [0.0, 0.0]], dtype=np.float32)
-    loss, top1 = score.add(answers, np.array([0, 1, 0]))
+    loss, top1 = score.add_batch(answers, np.array([0, 1, 0]))
     assert (score.unclear, score.first, top1) == (2, 1, 1 / 3)
     assert loss == pytest.approx(math.log(2))
-    loss, _ = score.add(np.array([[1e4, 0.0]], dtype=np.float32), np.array([1]))
+    loss, _ = score.add_batch(np.array([[1e4, 0.0]], dtype=np.float32), np.array([1]))
     assert loss == pytest.approx(1e4), "large answers do not overflow"

@@ -81,21 +81,21 @@ def test_the_traced_model_has_the_plans_layers_parameters_and_multiply_adds(spec
 
     assert traced.problem is None
     assert traced.parameters == planned.parameters
-    assert traced.forward.macs == BATCH * planned.macs
+    assert traced.forward.macs == BATCH * planned.forward_macs_per_sample
     calls = {
         call.layer: call
         for call in traced.calls
         if call.direction == "forward" and call.layer and call.macs
     }
     assert {name: (call.macs, call.output_elements) for name, call in calls.items()} == {
-        layer.name: (BATCH * layer.macs, BATCH * layer.outputs)
+        layer.name: (BATCH * layer.forward_macs_per_sample, BATCH * layer.output_elements)
         for layer in planned.layers
-        if layer.macs
+        if layer.forward_macs_per_sample
     }
     seen = {module.path: module for module in traced.modules}
     for layer in planned.layers:
         found = seen[layer.name]
-        assert (layer.name, math.prod(found.output[1:])) == (layer.name, layer.outputs)
+        assert (layer.name, math.prod(found.output[1:])) == (layer.name, layer.output_elements)
         assert found.parameters == layer.parameters
 
 

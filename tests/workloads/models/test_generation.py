@@ -52,8 +52,8 @@ def estimated(name: str, batch: int = BATCH, **more: Any) -> GenerationEstimate:
 
 
 def macs(found: GenerationEstimate, name: str) -> int:
-    assert not found.phase(name).totals.is_lower_bound
-    return found.phase(name).totals.macs
+    assert not found.get_phase(name).totals.is_lower_bound
+    return found.get_phase(name).totals.macs
 
 
 @pytest.mark.parametrize("kind", CAUSAL)

@@ -38,11 +38,11 @@ def test_events_time_steps_in_nanoseconds_and_no_phase_waits(monkeypatch):
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: waits.append("wait"))
     timeline = StepTimeline(make_clock("cuda"))
     waits.clear()
-    with timeline.time(0, "step"), timeline.time(0, "forward"):
+    with timeline.time_block(0, "step"), timeline.time_block(0, "forward"):
         pass
-    timeline.note(0, "step", torch.tensor(1.5))
+    timeline.set_loss_and_accuracy(0, "step", torch.tensor(1.5))
     assert waits == []
-    step, forward = timeline.rows()
+    step, forward = timeline.build_step_rows()
     assert (waits, timeline.clock.kind) == (["wait"], "device_events")
     assert (step.phase, step.duration_ns, step.loss) == ("step", 750_000, 1.5)
     assert (forward.phase, forward.duration_ns, forward.loss) == ("forward", 250_000, None)
@@ -51,9 +51,9 @@ def test_events_time_steps_in_nanoseconds_and_no_phase_waits(monkeypatch):
 
 def test_a_block_that_raises_leaves_no_row():
     timeline = StepTimeline(make_clock("cpu"))
-    with pytest.raises(ValueError, match="x"), timeline.time(0, "step"):
+    with pytest.raises(ValueError, match="x"), timeline.time_block(0, "step"):
         raise ValueError("x")
-    assert timeline.rows() == []
+    assert timeline.build_step_rows() == []
 
 
 def test_gpu_memory_is_taken_from_allocator_and_device(monkeypatch):
@@ -69,7 +69,7 @@ def test_gpu_memory_is_taken_from_allocator_and_device(monkeypatch):
     for name, answer in answers.items():
         monkeypatch.setattr(torch.cuda, name, lambda answer=answer: answer)
     watch = MemoryWatch("cuda")
-    watch.read("before")
+    watch.record_figures("before")
     watch.reset_peak()
     watch.read_peak()
     expected = [
@@ -93,7 +93,7 @@ def test_the_hosts_peak_falls_back_after_a_reset():
     watch.reset_peak()
     if watch.host_peak_covers != "measured steps":
         pytest.skip("this kernel does not let a process forget its peak")
-    watch.read("after")
+    watch.record_figures("after")
     watch.read_peak()
     figures = {row[:2]: row.bytes for row in watch.figures}
     assert figures["peak", "host_resident"] - figures["after", "host_resident"] < 32 * 2**20

@@ -26,7 +26,7 @@ class Counting(DeviceClock):
 
     now = 0
 
-    def mark(self) -> int:
+    def record_mark(self) -> int:
         self.now += 1
         return self.now
 

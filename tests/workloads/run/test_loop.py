@@ -239,9 +239,11 @@ def test_a_cpu_run_says_why_it_has_no_device_memory_and_no_window(tmp_path):
 
 def test_memory_is_read_before_loading_after_loading_and_after_the_last_test(tmp_path, monkeypatch):
     happened: list[str] = []
-    read, build, epochs = MemoryWatch.read, Small.build, loop.run_epochs
+    read, build, epochs = MemoryWatch.record_figures, Small.build, loop.run_epochs
     monkeypatch.setattr(
-        MemoryWatch, "read", lambda self, moment: (happened.append(moment), read(self, moment))[1]
+        MemoryWatch,
+        "record_figures",
+        lambda self, moment: (happened.append(moment), read(self, moment))[1],
     )
     monkeypatch.setattr(Small, "build", lambda *given: (happened.append("build"), build(*given))[1])
     monkeypatch.setattr(

@@ -101,7 +101,9 @@ def test_a_name_before_the_dashes_is_a_workload_and_help_is_help():
 )
 def test_the_variant_has_the_batch_size_put_back(words, template):
     assert (
-        parse_script_options(["--batch", "16", "--", "train.py", *words.split()]).template()
+        parse_script_options(
+            ["--batch", "16", "--", "train.py", *words.split()]
+        ).build_variant_template()
         == template
     )
 

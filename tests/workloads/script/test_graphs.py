@@ -129,12 +129,12 @@ def test_a_phase_that_is_captured_has_a_range_and_no_time(monkeypatch):
     asked for."""
     ranges = Seen()
     watched = phases.PhaseRanges(ranges, DeviceClock())
-    watched.begin("forward")
+    watched.open_phase("forward")
     monkeypatch.setattr(phases, "is_capturing_cuda_graph", lambda: True)
-    watched.begin("backward")
-    watched.end()
+    watched.open_phase("backward")
+    watched.close_phase()
     monkeypatch.setattr(phases, "is_capturing_cuda_graph", lambda: False)
-    watched.end()
+    watched.close_phase()
     forward, backward = "perfctl:phase:forward", "perfctl:phase:backward"
     assert ranges.events == [f">{forward}", f">{backward}", f"<{backward}", f"<{forward}"]
-    assert [row.phase for row in watched.rows()] == ["forward"]
+    assert [row.phase for row in watched.build_phase_rows()] == ["forward"]

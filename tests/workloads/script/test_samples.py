@@ -23,7 +23,7 @@ def train(
     """``given``: for each step the inputs of its calls."""
     for step in range(steps):
         for x in given[step % len(given)]:
-            samples.called([x], grad=True)
+            samples.note_model_call([x], grad=True)
         for _ in range(passes):
             samples.note_backward_pass()
         samples.step_ended(True, optimizers)
@@ -52,7 +52,7 @@ def test_one_tensor_given_twice_in_a_step_is_one_batch_unless_every_step_has_the
     train(samples, [[x, x] for x in steps], passes=2)
     assert stated(samples, 8) == ({}, [])
     samples, same = SampleCounter(), torch.ones(8, 4)
-    samples.called([same], grad=True)
+    samples.note_model_call([same], grad=True)
     samples.step_ended(False, 1)
     train(samples, [[same, same]], passes=2)
     assert stated(samples, 8)[0] == {"samples_per_step": 16.0, "batches_per_step": 2.0}

@@ -14,7 +14,7 @@ from perfctl.orchestrator.estimate.session import estimate, estimate_from_trace
 from perfctl.records.paper import GpuChoices, MemoryTrace
 from perfctl.workloads.tracing.as_cuda import (
     AttentionCall,
-    choose_attention_kernel,
+    choose_attention_kernel_and_reason,
     count_scratch_bytes,
 )
 from perfctl.workloads.tracing.recorder import trace_step
@@ -63,7 +63,7 @@ def test_the_kernel_of_attention_is_the_first_that_takes_the_tensors(
     key = tensor(2, given.get("heads", 4), given.get("keys", 16), size, dtype=dtype)
     mask = tensor(16, 16, dtype=dtype) if given.get("mask") else None
     rest = given.get("dropout", 0.0), given.get("causal", False), given.get("grouped", False)
-    found, why = choose_attention_kernel(
+    found, why = choose_attention_kernel_and_reason(
         GpuChoices(gpu), AttentionCall(query, key, key, mask, *rest)
     )
     assert found == kernel
@@ -77,7 +77,7 @@ def test_the_kernel_of_attention_is_the_first_that_takes_the_tensors(
 def test_a_kernel_that_was_asked_for_gives_way_to_math_where_it_cannot_run(asked, kernel):
     query = tensor(1, 1, 8, 8)
     call = AttentionCall(query, query, query, None, 0.0, False, False)
-    found, why = choose_attention_kernel(GpuChoices(attention=asked), call)
+    found, why = choose_attention_kernel_and_reason(GpuChoices(attention=asked), call)
     assert found == kernel
     assert why == ("as requested" if found == asked else "flash takes no fp32 here")
 

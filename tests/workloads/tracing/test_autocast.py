@@ -90,7 +90,9 @@ def both(case: Case, dtype: torch.dtype) -> tuple[list[tuple[str, ...]], list[tu
                 function, inputs = case()
             if device == "meta":
                 ours = stack.enter_context(TracedAutocast("meta", dtype))
-            stack.enter_context(cudas_own(dtype) if device == "cuda" else ours.region())
+            stack.enter_context(
+                cudas_own(dtype) if device == "cuda" else ours.make_autocast_region()
+            )
             with Types() as types:
                 function(*inputs)
         found.append([row for row in types.seen if row[0] != "aten::device"])
@@ -247,7 +249,7 @@ def test_results_and_gradients_equal_torchs_autocast_where_cpu_and_cuda_agree():
     for region in (torch.autocast("cpu", BF16), None):
         model.zero_grad()
         with entered_if(ours, region is None):
-            with region or ours.region():
+            with region or ours.make_autocast_region():
                 output = model(x)
                 loss = F.mse_loss(output, torch.ones(5, 3))
             loss.backward()
@@ -290,7 +292,7 @@ def test_fp8_products_of_whole_numbers_equal_those_of_float32():
         x.grad = None
         with entered_if(ours, fp8), ExitStack() as stack:
             if fp8:
-                stack.enter_context(ours.region())
+                stack.enter_context(ours.make_autocast_region())
             output = layer(x).float()
             output.backward(torch.ones_like(output))
         found.append([output, x.grad, layer.weight.grad, layer.bias.grad])

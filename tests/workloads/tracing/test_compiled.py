@@ -81,7 +81,7 @@ def test_a_wrapper_that_the_script_does_not_name_goes_by_the_model_it_wraps():
 def test_the_module_inside_a_parallel_wrapper_has_no_path_element_of_its_own():
     parallel = nn.DataParallel(nn.Sequential(nn.Linear(2, 2)))
     holds, names = Made(lambda self, x: x, parallel=parallel, module=nn.Linear(2, 2)), ModuleNames()
-    root = names.find(holds, None)
+    root = names.find_name(holds, None)
     assert names.name_of(holds.parallel.module[0]) == f"{root}.parallel.0"
     assert names.name_of(holds.module) == f"{root}.module"
 
@@ -91,7 +91,7 @@ def test_a_name_that_profilers_would_change_is_written_so_that_none_does():
         nn.ModuleDict({'gr\u00f6\u00dfe "x"\n': nn.Linear(2, 2), "c:d@[e]": nn.Linear(2, 2)}),
         ModuleNames(),
     )
-    root = names.find(odd, None)
+    root = names.find_name(odd, None)
     assert [names.name_of(module) for module in odd.values()] == [
         f"{root}.grU+00F6U+00DFe U+0022xU+0022U+000A",
         f"{root}.c:d@[e]",

@@ -174,7 +174,7 @@ def detect_exposed_communication(timeline: Timeline) -> RunVerdict | None:
     if not collectives:
         return None
     activity = RankActivity(timeline.kernels, (), collectives)
-    share = activity.exposed_ns / timeline.length
+    share = activity.exposed_ns / timeline.total_ns
     # with no other kernel the report shows a part of the step
     if share < WORK_SHARE_MIN or not activity.computing:
         return None
@@ -184,9 +184,9 @@ def detect_exposed_communication(timeline: Timeline) -> RunVerdict | None:
     rank = "one rank" if report.rank is None else f"rank {report.rank}"
     text = (
         f"Exposed communication ({rank}): for {format_share(share)} of the "
-        f"{format_ns(timeline.length)} of {timeline.measured_span_text}, the GPU runs only "
+        f"{format_ns(timeline.total_ns)} of {timeline.measured_span_text}, the GPU runs only "
         "collectives "
-        f"({format_ns(activity.exposed_ns)} of {format_ns(activity.communication.length)} "
+        f"({format_ns(activity.exposed_ns)} of {format_ns(activity.communication.total_ns)} "
         f"of collectives; mostly {max(by_name, key=lambda name: by_name[name])}). This includes "
         "waiting for other ranks"
     )
@@ -211,12 +211,12 @@ def detect_launch_bound(timeline: Timeline) -> RunVerdict | None:
     if 2 * len(select_graph_kernels(kernels)) >= len(kernels):
         return None
     gaps = _find_launch_gaps(timeline)
-    idle, share = sum(gaps), sum(gaps) / timeline.length
+    idle, share = sum(gaps), sum(gaps) / timeline.total_ns
     too_few = len(kernels) < LAUNCHES_MIN * len(timeline.pieces) or 2 * len(gaps) < len(kernels)
     if share < LAUNCH_GAPS_SHARE_MIN or too_few:
         return None
     text = (
-        f"Launch bound: of the {format_ns(timeline.length)} of {timeline.measured_span_text}, "
+        f"Launch bound: of the {format_ns(timeline.total_ns)} of {timeline.measured_span_text}, "
         f"{format_ns(idle)} ({format_share(share)}) is idle in {len(gaps):,} gaps of "
         f"{QUEUED_NS / 1000:g} to {LAUNCH_NS / 1000:g} µs between {len(kernels):,} kernels, which "
         "suggests that each ends before the host launches the next. A CUDA graph would save at "
@@ -249,10 +249,10 @@ def _find_launch_gaps(timeline: Timeline) -> list[int]:
             bisect_left(copies, piece.end, key=get_start_ns),
         )
         within = (copy for copy in copies[first:last] if get_end_ns(copy) > piece.start)
-        busy = Intervals.of([*piece.kernels, *within])
+        busy = Intervals.make_from_items([*piece.kernels, *within])
         gaps += [
             end - start
-            for start, end in busy.find_gaps(*busy.bounds)
+            for start, end in busy.find_gaps(*busy.first_start_and_last_end)
             if QUEUED_NS < end - start <= LAUNCH_NS and start not in to_host
         ]
     return gaps
@@ -279,7 +279,7 @@ def detect_host_syncs(timeline: Timeline) -> RunVerdict | None:
     syncs = sorted(_find_sync_calls(timeline), key=lambda sync: sync.done)
     gaps = _find_idle_by_sync(timeline, syncs)
     idle = sum(gaps.values())
-    share = idle / timeline.length
+    share = idle / timeline.total_ns
     if share < HOST_WAIT_SHARE_MIN:
         return None
     most = Counter(sync.what for sync in syncs).most_common(2)
@@ -298,7 +298,7 @@ def detect_host_syncs(timeline: Timeline) -> RunVerdict | None:
     text = (
         f"Host sync: in {timeline.measured_span_text}, the host waits for the GPU in {often}, "
         f"{format_ns(waited)} in total. The GPU is then idle until the next launch, "
-        f"{format_ns(idle)} in total, {format_share(share)} of {format_ns(timeline.length)}. "
+        f"{format_ns(idle)} in total, {format_share(share)} of {format_ns(timeline.total_ns)}. "
         f"{location}"
     )
     todos = dict.fromkeys(sync.todo for sync in syncs if sync.what in dict(most))

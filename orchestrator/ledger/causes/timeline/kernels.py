@@ -147,7 +147,7 @@ def detect_cast_storm(timeline: Timeline) -> RunVerdict | None:
         "the kernel time",
         f"{CAST_TODO}.",
         kernels=names,
-        step_share=took / timeline.length,
+        step_share=took / timeline.total_ns,
     )
 
 
@@ -215,7 +215,7 @@ def detect_kernel_chains(timeline: Timeline) -> RunVerdict | None:
         f"{CHAIN_TODO}.",
         "plausible",
         sort_names_by_time(kernels),
-        (took - longest) / timeline.length,
+        (took - longest) / timeline.total_ns,
     )
 
 
@@ -359,7 +359,7 @@ def _build_unused_verdict(
         "the kernel time",
         f"{todo}.",
         kernels=names,
-        step_share=took * (1 - 1 / tensor.ratio) / timeline.length,
+        step_share=took * (1 - 1 / tensor.ratio) / timeline.total_ns,
     )
 
 

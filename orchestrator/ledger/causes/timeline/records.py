@@ -74,7 +74,7 @@ class Timeline:
         return [kernel for piece in self.pieces for kernel in piece.kernels]
 
     @property
-    def length(self) -> int:
+    def total_ns(self) -> int:
         """Of all steps together, in ns; never 0."""
         return max(self.window_ns or sum(piece.end - piece.start for piece in self.pieces), 1)
 
@@ -118,7 +118,7 @@ def build_step_timeline(usage: RunUsage) -> Timeline | None:
             for copy in run.report.copies
             if copy.device_index in (None, device) and has_start_and_duration(copy)
         ),
-        window_ns=0 if window.words == CAPTURE else window.length,
+        window_ns=0 if window.words == CAPTURE else window.length_ns,
     )
 
 

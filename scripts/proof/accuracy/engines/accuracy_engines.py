@@ -95,7 +95,7 @@ def engine_line(name: str, given: Sequence[Row], predicted: Mapping[str, float])
         [predicted[row.id] for row in given],
         measured,
         errors([row.floor() for row in given], measured),
-        gmacs([row.macs for row in given], measured),
+        gmacs([row.forward_macs_of_batch for row in given], measured),
     )
 
 
@@ -207,7 +207,7 @@ def whole_steps(shared: Path, traces: Path) -> bool:
         measured = [row.seconds for row in given]
         others = (
             errors([compute_step_floor(row.case, row.machine) for row in given], measured),
-            gmacs([row.case.macs for row in given], measured),
+            gmacs([row.case.forward_macs_of_batch for row in given], measured),
             errors([row.neusight or 0.0 for row in given], measured),
             _known(errors([by_seconds[row.seconds] for row in given], measured)),
         )
