@@ -1,21 +1,16 @@
 """Shared fixtures. What needs material outside the repository skips, saying so."""
 
-from __future__ import annotations
-
 import difflib
 import gc
 import os
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from perfctl.orchestrator.launch.process import run
 from perfctl.orchestrator.launch.profilers import nsys
-from perfctl.orchestrator.launch.profilers.base import Command
 from tests import forked
 
 # before torch: on a busy machine its threads wait for each other
@@ -41,7 +36,7 @@ PARTS = {
 """Fixture -> the marker that its tests get."""
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser):
     parser.addoption(
         "--accept",
         action="store_true",
@@ -49,14 +44,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_collection(session: pytest.Session) -> None:
+def pytest_collection(session):
     """Collecting makes a million objects, nearly all of which stay: nobody looks for garbage
     among them."""
     gc.disable()
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """Mark the parts that can be run alone, and say which tests stay together where several
     processes test at once.
 
@@ -81,7 +76,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("nsight")
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
+def pytest_collection_finish(session):
     """Groups must reach xdist: with pytest 9.2, xdist 3.8 ignores them without a word, and several
     nsys start at once."""
     if session.config.getoption("loadgroup", default=False) and not all(
@@ -95,7 +90,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
+def pytest_runtest_setup(item):
     """Remove the lock that an nsys killed by the test before may have left; a sweep does so too."""
     group = item.get_closest_marker("xdist_group")
     if group is not None and group.args == ("nsys",):
@@ -103,7 +98,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def shared() -> Path:
+def shared():
     """The folder with real reports and public measurements, which is not part of the repository.
 
     ``PERFCTL_SHARED`` names it; else ``shared`` beside the checkout is taken.
@@ -115,25 +110,25 @@ def shared() -> Path:
 
 
 @pytest.fixture(scope="session")
-def reports(shared: Path) -> Path:
+def reports(shared):
     """The real profiler reports inside ``shared``."""
     return shared / "reports"
 
 
 @pytest.fixture(scope="session")
-def accept(request: pytest.FixtureRequest) -> bool:
+def accept(request):
     """Whether what is now is written down in place of being compared."""
     return bool(request.config.getoption("--accept"))
 
 
 @pytest.fixture(scope="session")
-def golden(accept: bool) -> Callable[[str, str], None]:
+def golden(accept):
     """Compare a text with tests/golden/NAME; with ``--accept``, write it.
 
     A name with folders is a path in the checkout: scripts/jobs/array.sbatch.
     """
 
-    def compare(name: str, text: str) -> None:
+    def compare(name, text):
         path = ROOT / name if "/" in name else ROOT / "tests" / "golden" / name
         if accept:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -156,7 +151,7 @@ def golden(accept: bool) -> Callable[[str, str], None]:
 
 
 @pytest.fixture(scope="session")
-def bf16_lstm(forks: forked.Forks, tmp_path_factory: pytest.TempPathFactory) -> None:
+def bf16_lstm(forks, tmp_path_factory):
     """Skips where torch has no LSTM in bf16 for this CPU: oneDNN's needs AVX-512."""
     folder = tmp_path_factory.mktemp("bf16")
     code = (
@@ -170,14 +165,14 @@ def bf16_lstm(forks: forked.Forks, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="session")
-def forks() -> Iterator[forked.Forks]:
+def forks():
     """Starts scripts in processes that need not load torch."""
     with forked.forks() as found:
         yield found
 
 
 @pytest.fixture
-def quick_sweeps(forks: forked.Forks, monkeypatch: pytest.MonkeyPatch) -> None:
+def quick_sweeps(forks, monkeypatch):
     """Sweeps fork the profiled program: its interpreter need not load torch for each batch size.
 
     test_script_sweep starts one under each profiler as a user does: by nsys, and under torch by
@@ -187,17 +182,17 @@ def quick_sweeps(forks: forked.Forks, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def quick_sweeps_of_module(forks: forked.Forks) -> Iterator[None]:
+def quick_sweeps_of_module(forks):
     """The same, for fixtures that make something once for a file."""
     with pytest.MonkeyPatch.context() as patch:
         _fork_sweeps(forks, patch)
         yield
 
 
-def _fork_sweeps(forks: forked.Forks, patch: pytest.MonkeyPatch) -> None:
+def _fork_sweeps(forks, patch):
     real = run._start_process
 
-    def start(command: Command, *rest: Any) -> Any:
+    def start(command, *rest):
         python, *argv = command.argv
         own = python == sys.executable and tuple(argv[:2]) == forked.PERFCTL
         if not own:

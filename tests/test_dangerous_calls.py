@@ -67,13 +67,13 @@ ALLOWED = {
 }
 
 
-def name_of(node: ast.expr) -> str:
+def name_of(node):
     if isinstance(node, ast.Attribute):
         return f"{name_of(node.value)}.{node.attr}"
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def dangers(source: str) -> set[str]:
+def dangers(source):
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -101,7 +101,7 @@ def dangers(source: str) -> set[str]:
     return found
 
 
-def test_nothing_is_unpickled_evaluated_or_given_to_a_shell() -> None:
+def test_nothing_is_unpickled_evaluated_or_given_to_a_shell():
     found = {
         (str(file.relative_to(ROOT)), danger)
         for file in SOURCES
@@ -126,7 +126,7 @@ def test_nothing_is_unpickled_evaluated_or_given_to_a_shell() -> None:
         ("import yaml", "yaml"),
     ],
 )
-def test_each_of_these_would_be_found(source: str, danger: str) -> None:
+def test_each_of_these_would_be_found(source, danger):
     assert danger in dangers(source)
     assert (
         dangers(
@@ -137,7 +137,7 @@ def test_each_of_these_would_be_found(source: str, danger: str) -> None:
     )
 
 
-def test_no_template_hands_on_text_as_markup_except_drawings_made_here() -> None:
+def test_no_template_hands_on_text_as_markup_except_drawings_made_here():
     for file in sorted((ROOT / "templates").glob("*.html")):
         text = file.read_text(encoding="utf-8")
         assert "|safe" not in text.replace(" ", ""), file.name

@@ -8,7 +8,6 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -31,7 +30,7 @@ GROUPS: dict[str, Any] = dict(typer.main.get_command(build_application()).comman
 """Every command by name; those that have commands of their own, too."""
 
 
-def _script(name: str) -> ModuleType:
+def _script(name):
     spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / "accept" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -44,7 +43,7 @@ def _script(name: str) -> ModuleType:
 accept_docs = _script("docs")
 
 
-def test_every_command_has_help_and_a_page_that_shows_how_to_use_it() -> None:
+def test_every_command_has_help_and_a_page_that_shows_how_to_use_it():
     assert set(GROUPS) == set(COMMANDS)
     texts = [path.read_text(encoding="utf-8") for path in PAGES]
     written = "\n".join(text for text in texts if not text.startswith("<!-- Generated"))
@@ -55,9 +54,7 @@ def test_every_command_has_help_and_a_page_that_shows_how_to_use_it() -> None:
 
 @pytest.mark.usefixtures("quick_sweeps")
 @pytest.mark.parametrize("page", accept_docs.pages(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_the_outputs_that_a_page_shows_are_what_its_commands_print(
-    page: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_outputs_that_a_page_shows_are_what_its_commands_print(page, monkeypatch):
     for variable in ("COLUMNS", "NO_COLOR", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(variable, raising=False)
     count = 0
@@ -71,7 +68,7 @@ def test_the_outputs_that_a_page_shows_are_what_its_commands_print(
     assert count, f"{page} shows no command"
 
 
-def test_every_link_and_anchor_inside_the_documentation_leads_somewhere() -> None:
+def test_every_link_and_anchor_inside_the_documentation_leads_somewhere():
     checked = 0
     for page in PAGES:
         for target in re.findall(r"\]\(([^)\s]+)\)", _prose(page)):
@@ -85,7 +82,7 @@ def test_every_link_and_anchor_inside_the_documentation_leads_somewhere() -> Non
     assert checked > 50
 
 
-def test_the_make_targets_that_the_documentation_names_exist() -> None:
+def test_the_make_targets_that_the_documentation_names_exist():
     targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
     for page in PAGES:
         named = set(re.findall(r"`make ([a-z-]+)`", page.read_text(encoding="utf-8")))
@@ -93,7 +90,7 @@ def test_the_make_targets_that_the_documentation_names_exist() -> None:
     assert {"demo", "test"} <= set(re.findall(r"make ([a-z]+)", README))
 
 
-def test_the_options_in_examples_exist() -> None:
+def test_the_options_in_examples_exist():
     checked = 0
     for page in PAGES:
         for block in re.findall(
@@ -104,7 +101,7 @@ def test_the_options_in_examples_exist() -> None:
     assert checked > 40
 
 
-def _flags(command: Any) -> set[str]:
+def _flags(command):
     return {
         flag.removeprefix("--")
         for parameter in command.params
@@ -112,7 +109,7 @@ def _flags(command: Any) -> set[str]:
     }
 
 
-def _check_options(line: str, page: str) -> int:
+def _check_options(line, page):
     words = shlex.split(line, comments=True)[1:]
     words = words[: words.index("--")] if "--" in words else words
     options = [word[2:].partition("=")[0] for word in words if word.startswith("--")]
@@ -139,7 +136,7 @@ def _check_options(line: str, page: str) -> int:
     return len(options)
 
 
-def test_the_python_names_of_the_documentation_exist() -> None:
+def test_the_python_names_of_the_documentation_exist():
     names = {name for name in perfctl.__all__ if not name.startswith("__")}
     reference = (DOCS / "reference" / "python.md").read_text(encoding="utf-8")
     listed = re.findall(r"^::: perfctl\.(\w+)$", reference, re.MULTILINE)
@@ -151,9 +148,7 @@ def test_the_python_names_of_the_documentation_exist() -> None:
             assert set(re.findall(r"\bperfctl\.(\w+)\(", block)) <= names, page.name
 
 
-def test_the_first_python_example_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_first_python_example_runs(tmp_path, monkeypatch, capsys):
     page = (DOCS / "how-to" / "python.md").read_text(encoding="utf-8")
     block, *_ = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     (tmp_path / "recorded").symlink_to(ROOT / "tests" / "data" / "recorded-cpu")
@@ -164,7 +159,7 @@ def test_the_first_python_example_runs(
     assert capsys.readouterr().out
 
 
-def test_every_product_and_every_optimizer_has_a_row_with_its_formula() -> None:
+def test_every_product_and_every_optimizer_has_a_row_with_its_formula():
     page = (DOCS / "reference" / "formulas.md").read_text(encoding="utf-8")
     products = page.partition("## Products")[2].partition("## Backward")[0]
     rows = re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \|$", products, re.MULTILINE)[1:]
@@ -177,7 +172,7 @@ def test_every_product_and_every_optimizer_has_a_row_with_its_formula() -> None:
         )
 
 
-def test_the_paths_that_contributing_names_are_there() -> None:
+def test_the_paths_that_contributing_names_are_there():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     paths = [path for path in re.findall(r"`([\w./-]+/[\w./-]*)`", text) if "NAME" not in path]
     assert len(paths) > 15
@@ -209,7 +204,7 @@ def test_the_paths_that_contributing_names_are_there() -> None:
         ), f"{name} in {path}"
 
 
-def test_pages_name_few_other_hosts() -> None:
+def test_pages_name_few_other_hosts():
     hosts = {
         host
         for page in PAGES
@@ -218,14 +213,14 @@ def test_pages_name_few_other_hosts() -> None:
     assert hosts <= {"127.0.0.1", "github.com"}, hosts
 
 
-def test_python_m_perfctl_is_the_command_line() -> None:
+def test_python_m_perfctl_is_the_command_line():
     done = subprocess.run(
         [sys.executable, "-m", "perfctl", "--version"], capture_output=True, text=True, check=True
     )
     assert re.fullmatch(r"perfctl \d+\.\d+\.\d+(\.dev\d+)?\n", done.stdout)
 
 
-def _prose(page: Path) -> str:
+def _prose(page):
     """A page without its blocks and spans of code."""
     text = re.sub(
         r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
@@ -233,7 +228,7 @@ def _prose(page: Path) -> str:
     return re.sub(r"`[^`\n]*`", "code", text)
 
 
-def _anchors(page: Path) -> set[str]:
+def _anchors(page):
     """What headings are called in links, as Python-Markdown and GitHub make it for them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     plain = (re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings)

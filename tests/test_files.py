@@ -3,7 +3,6 @@
 import os
 import sqlite3
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -32,9 +31,7 @@ PAGE = (
         pytest.param('{"traceEvents": []}', False, id="a profiler report"),
     ],
 )
-def test_only_what_perfctl_wrote_is_replaced_without_force(
-    tmp_path: Path, content: str, is_replaced: bool
-) -> None:
+def test_only_what_perfctl_wrote_is_replaced_without_force(tmp_path, content, is_replaced):
     file = tmp_path / "file"
     file.write_text(content)
     if is_replaced:
@@ -48,7 +45,7 @@ def test_only_what_perfctl_wrote_is_replaced_without_force(
 
 
 @pytest.mark.parametrize("is_folder", [False, True], ids=["a file", "a file in a folder"])
-def test_a_results_database_is_never_replaced(tmp_path: Path, is_folder: bool) -> None:
+def test_a_results_database_is_never_replaced(tmp_path, is_folder):
     store = tmp_path / "perfctl.db"
     with database.open_store_for_writing(store):
         pass
@@ -62,7 +59,7 @@ def test_a_results_database_is_never_replaced(tmp_path: Path, is_folder: bool) -
     assert store.read_bytes() == before
 
 
-def test_another_database_is_replaced_with_force_only(tmp_path: Path) -> None:
+def test_another_database_is_replaced_with_force_only(tmp_path):
     file = tmp_path / "report.sqlite"
     sqlite3.connect(file).execute("CREATE TABLE kernel (id)").connection.close()
     with pytest.raises(UsageError, match="already exists"):
@@ -70,7 +67,7 @@ def test_another_database_is_replaced_with_force_only(tmp_path: Path) -> None:
     check_output_path(file, force=True)
 
 
-def test_a_pipe_stays_and_receives_the_content(tmp_path: Path) -> None:
+def test_a_pipe_stays_and_receives_the_content(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     received: list[str] = []
@@ -83,7 +80,7 @@ def test_a_pipe_stays_and_receives_the_content(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["the file itself", "its folder", "a link to it"])
-def test_no_command_writes_over_what_it_reads(tmp_path: Path, place: str) -> None:
+def test_no_command_writes_over_what_it_reads(tmp_path, place):
     folder = tmp_path / "reports"
     folder.mkdir()
     source, link = folder / "trace.json", tmp_path / "link.html"

@@ -1,13 +1,10 @@
 """Who may know whom is held by import-linter; this holds that the contracts are there and kept."""
 
-from __future__ import annotations
-
 import ast
 import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -34,7 +31,7 @@ PLANNED = (
 """What the contracts' names must speak of, one each."""
 
 
-def test_the_layers_of_the_house_are_kept() -> None:
+def test_the_layers_of_the_house_are_kept():
     linter = shutil.which("lint-imports", path=str(Path(sys.executable).parent))
     if linter is None:
         pytest.skip("import-linter is not installed (extra 'dev')")
@@ -49,7 +46,7 @@ def test_the_layers_of_the_house_are_kept() -> None:
     assert f"{len(contracts)} kept, 0 broken" in done.stdout
 
 
-def test_no_file_imports_itself_in_a_circle() -> None:
+def test_no_file_imports_itself_in_a_circle():
     """Imports for types and imports inside functions count; graphlib raises CycleError with
     the circle."""
     files = dict(module_files())
@@ -61,7 +58,7 @@ def test_no_file_imports_itself_in_a_circle() -> None:
     TopologicalSorter(imports).prepare()
 
 
-def module_files() -> Iterator[tuple[str, Path]]:
+def module_files():
     for top in ("orchestrator", "parsers", "perfctl", "templates", "workloads"):
         for file in (ROOT / top).rglob("*.py"):
             parts = file.relative_to(ROOT).with_suffix("").parts
@@ -69,7 +66,7 @@ def module_files() -> Iterator[tuple[str, Path]]:
             yield ".".join(inside[:-1] if inside[-1] == "__init__" else inside), file
 
 
-def imported_by(file: Path, files: dict[str, Path]) -> Iterator[str]:
+def imported_by(file, files):
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in files)
@@ -92,7 +89,7 @@ def imported_by(file: Path, files: dict[str, Path]) -> Iterator[str]:
     ],
     ids=["the help", "the launcher"],
 )
-def test_no_heavy_library_is_loaded_by(code: str) -> None:
+def test_no_heavy_library_is_loaded_by(code):
     code += (
         "\nimport sys; heavy = {'torch', 'pandas', 'matplotlib', 'numpy', 'jinja2', 'torchvision'} "
         "& set(sys.modules)"
@@ -107,7 +104,7 @@ def test_no_heavy_library_is_loaded_by(code: str) -> None:
     assert done.stdout
 
 
-def test_the_list_of_commands_loads_no_command_and_every_line_fits() -> None:
+def test_the_list_of_commands_loads_no_command_and_every_line_fits():
     code = (
         "from perfctl.orchestrator.cli.main import run_command_line as run; run(['--help']); import sys; "
         "print(*sorted(sys.modules))"

@@ -44,7 +44,7 @@ PICTURES = {
 
 
 @pytest.mark.parametrize("name", SHOWN)
-def test_a_notebook_is_kept_without_outputs_and_without_a_path_of_any_machine(name: str) -> None:
+def test_a_notebook_is_kept_without_outputs_and_without_a_path_of_any_machine(name):
     path = ROOT / "examples" / "notebooks" / f"{name}.ipynb"
     content = json.loads(path.read_text(encoding="utf-8"))
     code = [cell for cell in content["cells"] if cell["cell_type"] == "code"]
@@ -58,9 +58,7 @@ def test_a_notebook_is_kept_without_outputs_and_without_a_path_of_any_machine(na
     "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"
 )
 @pytest.mark.parametrize("name", SHOWN)
-def test_a_notebook_runs_from_top_to_bottom_and_shows_what_it_is_about(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_notebook_runs_from_top_to_bottom_and_shows_what_it_is_about(name, tmp_path, monkeypatch):
     nbclient = pytest.importorskip(
         "nbclient", reason="nbclient is not installed (extra 'notebook')"
     )
@@ -97,8 +95,8 @@ def test_a_notebook_runs_from_top_to_bottom_and_shows_what_it_is_about(
     ("name", "variable"), [("explore", "PERFCTL_STORE"), ("speedup", "PERFCTL_STUDY")]
 )
 def test_a_notebook_without_anything_to_read_says_in_one_sentence_what_to_do(
-    name: str, variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    name, variable, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(variable, raising=False)
     first = next(
@@ -115,7 +113,7 @@ def test_a_notebook_without_anything_to_read_says_in_one_sentence_what_to_do(
     assert f"set {variable}" in sentence and "in this folder" in sentence
 
 
-def test_the_charts_of_a_speed_up_are_those_of_its_page_and_pies_show_the_same_parts() -> None:
+def test_the_charts_of_a_speed_up_are_those_of_its_page_and_pies_show_the_same_parts():
     bars, pies = (perfctl.charts(RECORDED, pie=pie) for pie in (False, True))
     one = json.loads(RECORDED.read_text())[0]
     assert set(pies) == set(bars) - {"lstm-memory"}
@@ -130,9 +128,7 @@ def test_the_charts_of_a_speed_up_are_those_of_its_page_and_pies_show_the_same_p
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '[{"workload": "x"}]', '{"points": []}'])
-def test_json_of_another_kind_has_no_charts_and_the_error_says_what_is_asked_for(
-    tmp_path: Path, text: str
-) -> None:
+def test_json_of_another_kind_has_no_charts_and_the_error_says_what_is_asked_for(tmp_path, text):
     (tmp_path / "other.json").write_text(text)
     with pytest.raises(perfctl.PerfctlError, match="not a file that perfctl speedup --json wrote"):
         perfctl.charts(tmp_path / "other.json")
@@ -140,7 +136,7 @@ def test_json_of_another_kind_has_no_charts_and_the_error_says_what_is_asked_for
         perfctl.charts(tmp_path / "none.json")
 
 
-def _kernel(data: Path) -> None:
+def _kernel(data):
     """A kernel that is this Python: the one that is registered as python3 may be another."""
     spec = data / "kernels" / "here"
     spec.mkdir(parents=True)

@@ -1,7 +1,5 @@
 """What an editable install hides: a wheel holds only what pyproject.toml lists."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path
@@ -13,7 +11,7 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SOURCE_FOLDERS = ("perfctl", "orchestrator", "parsers", "templates", "workloads")
 
 
-def test_every_package_folder_is_listed_and_every_listed_package_has_a_folder() -> None:
+def test_every_package_folder_is_listed_and_every_listed_package_has_a_folder():
     found = {
         ("perfctl." if folder.parts[0] != "perfctl" else "") + ".".join(folder.parts)
         for top in SOURCE_FOLDERS
@@ -23,7 +21,7 @@ def test_every_package_folder_is_listed_and_every_listed_package_has_a_folder() 
     assert found == set(PYPROJECT["tool"]["setuptools"]["packages"])
 
 
-def test_every_data_file_of_a_package_is_covered_by_a_pattern() -> None:
+def test_every_data_file_of_a_package_is_covered_by_a_pattern():
     patterns = PYPROJECT["tool"]["setuptools"]["package-data"]
     for top in SOURCE_FOLDERS:
         package = top if top == "perfctl" else f"perfctl.{top}"
@@ -34,12 +32,12 @@ def test_every_data_file_of_a_package_is_covered_by_a_pattern() -> None:
                 )
 
 
-def test_every_name_that_import_perfctl_offers_is_there() -> None:
+def test_every_name_that_import_perfctl_offers_is_there():
     for name in perfctl.__all__:
         assert getattr(perfctl, name) is not None, name
 
 
-def test_the_core_install_needs_no_torch_and_no_nvidia_library() -> None:
+def test_the_core_install_needs_no_torch_and_no_nvidia_library():
     names = {re.split(r"[><=\[ ;]", line)[0] for line in PYPROJECT["project"]["dependencies"]}
     assert names == {
         "jinja2",
@@ -54,7 +52,7 @@ def test_the_core_install_needs_no_torch_and_no_nvidia_library() -> None:
     }
 
 
-def test_no_file_bans_itself_from_the_repository() -> None:
+def test_no_file_bans_itself_from_the_repository():
     words = re.compile("/wo" + "rk/|/va" + "r/task|python" + r"hosted\.org|py" + r"pi\.org")
     for file in ROOT.rglob("*"):
         inside = file.relative_to(ROOT).parts

@@ -1,9 +1,5 @@
 """A block of code whose steps are recorded in this process becomes a run of the store."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 import perfctl
@@ -18,7 +14,7 @@ def train():
     model = torch.nn.Linear(32, 64)
     optimizer, unused = (torch.optim.SGD(model.parameters(), lr=0.1) for _ in range(2))
 
-    def run(batch: int, steps: int = 6) -> None:
+    def run(batch, steps=6):
         for _ in range(steps):
             optimizer.zero_grad()
             model(torch.randn(batch, 32)).square().mean().backward()
@@ -29,7 +25,7 @@ def train():
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_blocks_become_runs_that_one_ledger_compares_by_batch_size(tmp_path: Path, train) -> None:
+def test_blocks_become_runs_that_one_ledger_compares_by_batch_size(tmp_path, train):
     places = {"store": tmp_path / "perfctl.db", "out": tmp_path}
     for batch in (8, 16):
         with perfctl.record(batch=batch, **places) as step:
@@ -51,7 +47,7 @@ def test_blocks_become_runs_that_one_ledger_compares_by_batch_size(tmp_path: Pat
     assert step.run_id == run.id
 
 
-def test_a_block_without_a_step_is_refused_and_nothing_is_stored(tmp_path: Path) -> None:
+def test_a_block_without_a_step_is_refused_and_nothing_is_stored(tmp_path):
     places = {"store": tmp_path / "perfctl.db", "out": tmp_path}
     with pytest.raises(RunFailed, match="no module was called"), perfctl.record(batch=4, **places):
         pass

@@ -8,10 +8,8 @@ import importlib.util
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -46,7 +44,7 @@ PLACE_OF_NAME = {
 ENTRY = re.compile(r"^- ((?:`[^`]+`,?\s+)*`[^`]+`): ", re.MULTILINE)
 
 
-def script(name: str) -> ModuleType:
+def script(name):
     folder = ROOT / "scripts" / "accept"
     spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
     assert spec is not None and spec.loader is not None
@@ -57,7 +55,7 @@ def script(name: str) -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def reference() -> ModuleType:
+def reference():
     script("list_operations")
     return script("reference")
 
@@ -66,26 +64,26 @@ def reference() -> ModuleType:
     "name",
     ["cli", "formats", "schema", "json", "causes", "operators", "networks", "devices"],
 )
-def test_a_generated_page_is_up_to_date(reference: ModuleType, name: str) -> None:
+def test_a_generated_page_is_up_to_date(reference, name):
     page = (DOCS / "reference" / f"{name}.md").read_text(encoding="utf-8")
     assert name in reference.NAMES
     assert page == reference.generated(name), "if this is right: scripts/accept/reference.py"
 
 
-def test_every_operation_with_a_formula_is_listed() -> None:
+def test_every_operation_with_a_formula_is_listed():
     page = (DOCS / "reference" / "operators.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\|.+\|(`.+`)\|$", page, re.MULTILINE)
     assert {name for row in rows for name in re.findall(r"[\w.]+", row)} - {"br"} == set(TABLE)
 
 
-def test_the_catalog_has_every_cause_and_no_other() -> None:
+def test_the_catalog_has_every_cause_and_no_other():
     folder = ROOT / "orchestrator" / "ledger" / "causes"
     proposed = {name for path in folder.rglob("*.py") for name in causes_of(path)}
     assert len(proposed) >= len(ROW_RULES)
     assert proposed == {name for causes in CATALOG.values() for name in causes}
 
 
-def causes_of(path: Path) -> Iterator[str]:
+def causes_of(path):
     for call in calls_in(path):
         index = PLACE_OF_NAME.get(name_of(call), len(call.args))
         for rule in call.args[index : index + 1]:
@@ -93,12 +91,12 @@ def causes_of(path: Path) -> Iterator[str]:
             yield from (str(part.value) for part in rules if isinstance(part, ast.Constant))
 
 
-def test_the_cells_of_the_catalog_are_short() -> None:
+def test_the_cells_of_the_catalog_are_short():
     cells = [cell for causes in CATALOG.values() for cause in causes.values() for cell in cause]
     assert not [cell for cell in cells if len(cell.split()) > 12]
 
 
-def test_every_message_has_an_entry_in_troubleshooting() -> None:
+def test_every_message_has_an_entry_in_troubleshooting():
     entries = entries_of_troubleshooting()
     missing = [
         message
@@ -108,7 +106,7 @@ def test_every_message_has_an_entry_in_troubleshooting() -> None:
     assert not missing, "no entry in docs/reference/troubleshooting.md: " + "; ".join(missing)
 
 
-def test_every_entry_of_troubleshooting_is_a_message() -> None:
+def test_every_entry_of_troubleshooting_is_a_message():
     said = "\0".join(texts_of_the_source())
     gone = [
         entry for entry, found in entries_of_troubleshooting().items() if not re.search(found, said)
@@ -117,7 +115,7 @@ def test_every_entry_of_troubleshooting_is_a_message() -> None:
     assert not gone, "no longer a message: " + "; ".join(gone)
 
 
-def entries_of_troubleshooting() -> dict[str, str]:
+def entries_of_troubleshooting():
     """Return message -> the pattern that finds it in one text, of several with NUL between them."""
     page = (DOCS / "reference" / "troubleshooting.md").read_text(encoding="utf-8")
     entries = [entry for line in ENTRY.findall(page) for entry in re.findall(r"`([^`]+)`", line)]
@@ -127,7 +125,7 @@ def entries_of_troubleshooting() -> dict[str, str]:
     }
 
 
-def messages() -> set[str]:
+def messages():
     """Every message that needs an entry, with "…" for what is filled in. One of fewer than two
     words is put together elsewhere."""
     found = set()
@@ -140,7 +138,7 @@ def messages() -> set[str]:
     return {message for message in found if len(re.findall(r"[A-Za-z]{3,}", message)) > 1}
 
 
-def texts_of_the_source() -> set[str]:
+def texts_of_the_source():
     """Every string of the program, and its job scripts."""
     found = {path.read_text(encoding="utf-8") for path in (ROOT / "templates").glob("*.sh.j2")}
     for path in SOURCES:
@@ -150,19 +148,19 @@ def texts_of_the_source() -> set[str]:
 
 
 @cache
-def parsed(path: Path) -> ast.Module:
+def parsed(path):
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def calls_in(path: Path) -> Iterator[ast.Call]:
+def calls_in(path):
     return (node for node in ast.walk(parsed(path)) if isinstance(node, ast.Call))
 
 
-def name_of(call: ast.Call) -> str:
+def name_of(call):
     return str(getattr(call.func, "id", getattr(call.func, "attr", "")))
 
 
-def text_of(node: ast.AST) -> str | None:
+def text_of(node):
     """Return a string of the source, with "…" for what is filled in; None for anything else."""
     if isinstance(node, ast.JoinedStr):
         parts = (str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
@@ -171,13 +169,13 @@ def text_of(node: ast.AST) -> str | None:
     return str(node.value) if is_text else None
 
 
-def with_options(text: str) -> str:
+def with_options(text):
     """Return a text with options in the place of fields."""
     return re.sub(r"`([a-z_]+)`", lambda field: flags().get(field[1], field[1]), text)
 
 
 @cache
-def flags() -> dict[str, str]:
+def flags():
     found: dict[str, str] = {}
     groups = [typer.main.get_command(build_application())]
     while groups:
@@ -188,7 +186,7 @@ def flags() -> dict[str, str]:
     return found
 
 
-def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+def test_the_site_builds_without_a_warning(tmp_path):
     for module in ("material", "mkdocstrings"):
         pytest.importorskip(module, reason=f"{module} is missing: pip install 'perfctl[docs]'")
     site = tmp_path / "site"

@@ -1,8 +1,6 @@
 """Every threat of docs/explanation/security.md has tests that exist, and every row of its tables
 is a threat that is listed here."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path
@@ -128,14 +126,14 @@ TESTS = {
 """Threat, as the page writes it -> the tests of perfctl's protection, below tests/."""
 
 
-def test_the_page_lists_these_threats_each_with_a_protection() -> None:
+def test_the_page_lists_these_threats_each_with_a_protection():
     rows = re.findall(r"^\| (.+?) \| (.+?) \|$", PAGE, re.MULTILINE)
     threats = [threat for threat, protection in rows if protection != "protection"]
     assert threats == list(TESTS)
 
 
 @pytest.mark.parametrize("test", sorted({test for tests in TESTS.values() for test in tests}))
-def test_the_test_of_a_threat_exists(test: str) -> None:
+def test_the_test_of_a_threat_exists(test):
     file, _, name = test.partition("::")
     tree = ast.parse((ROOT / "tests" / file).read_text(encoding="utf-8"))
     assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}

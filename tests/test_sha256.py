@@ -1,16 +1,13 @@
 """The SHA-256 by which a report is recognised when it comes again."""
 
-from __future__ import annotations
-
 import hashlib
-from pathlib import Path
 
 import pytest
 
 from perfctl.orchestrator.ingest.find import hash_file_or_folder
 
 
-def test_of_a_file_its_content_counts_and_of_a_folder_names_and_contents(tmp_path: Path) -> None:
+def test_of_a_file_its_content_counts_and_of_a_folder_names_and_contents(tmp_path):
     (tmp_path / "r.csv").write_bytes(b"one" * 100_000)
     assert hash_file_or_folder(tmp_path / "r.csv") == hashlib.sha256(b"one" * 100_000).hexdigest()
     folder = tmp_path / "dlprof"

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -68,11 +67,11 @@ PLAIN_DECORATORS = {
 
 
 @cache
-def parse(path: Path) -> ast.Module:
+def parse(path):
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def is_text(node: ast.stmt) -> bool:
+def is_text(node):
     return (
         isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)
@@ -80,7 +79,7 @@ def is_text(node: ast.stmt) -> bool:
     )
 
 
-def bodies(node: ast.Module | ast.ClassDef) -> Iterator[list[ast.stmt]]:
+def bodies(node):
     """The statements of a module and of the classes in it."""
     yield node.body
     for child in node.body:
@@ -88,7 +87,7 @@ def bodies(node: ast.Module | ast.ClassDef) -> Iterator[list[ast.stmt]]:
             yield from bodies(child)
 
 
-def orphans(tree: ast.Module) -> list[int]:
+def orphans(tree):
     """Lines of strings that describe nothing: neither the docstring of their module or class nor
     below an assignment."""
     return [
@@ -101,7 +100,7 @@ def orphans(tree: ast.Module) -> list[int]:
     ]
 
 
-def references(tree: ast.Module) -> list[int]:
+def references(tree):
     """Lines of attribute docstrings that speak of the constant above them."""
     return [
         node.lineno
@@ -113,7 +112,7 @@ def references(tree: ast.Module) -> list[int]:
     ]
 
 
-def vague_names(tree: ast.Module) -> list[str]:
+def vague_names(tree):
     """Parameters, local values and functions of a module that have a name of VAGUE."""
     names = []
     for function in (node for node in ast.walk(tree) if isinstance(node, FUNCTIONS)):
@@ -129,13 +128,13 @@ def vague_names(tree: ast.Module) -> list[str]:
     return names + [name for name in functions if name.strip("_") in VAGUE]
 
 
-def is_plain(decorator: ast.expr) -> bool:
+def is_plain(decorator):
     called = decorator.func if isinstance(decorator, ast.Call) else decorator
     name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
     return name in PLAIN_DECORATORS
 
 
-def bound_names(node: ast.AST) -> set[str]:
+def bound_names(node):
     """Names that a statement of a module binds there."""
     if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
         return {node.name}
@@ -152,7 +151,7 @@ def bound_names(node: ast.AST) -> set[str]:
     return names
 
 
-def late_constants(tree: ast.Module) -> list[str]:
+def late_constants(tree):
     """Constants below the first function that need nothing that is defined there."""
     first = next(
         (index for index, node in enumerate(tree.body) if isinstance(node, FUNCTIONS)),
@@ -203,17 +202,17 @@ def late_constants(tree: ast.Module) -> list[str]:
         ),
     ],
 )
-def test_an_orphan_is_found(source: str, lines: list[int]) -> None:
+def test_an_orphan_is_found(source, lines):
     assert orphans(ast.parse(source)) == lines
 
 
-def test_every_attribute_docstring_stands_below_its_own_constant() -> None:
+def test_every_attribute_docstring_stands_below_its_own_constant():
     assert not [
         f"{path.relative_to(ROOT)}:{line}" for path in FILES for line in orphans(parse(path))
     ]
 
 
-def test_no_function_uses_a_name_that_says_nothing() -> None:
+def test_no_function_uses_a_name_that_says_nothing():
     assert vague_names(ast.parse("def take(one):\n    found = one\n")) == ["one", "found", "take"]
     product = [path for path in FILES if path.relative_to(ROOT).parts[0] != "scripts"]
     assert not {
@@ -223,7 +222,7 @@ def test_no_function_uses_a_name_that_says_nothing() -> None:
     }
 
 
-def test_every_attribute_docstring_stands_alone() -> None:
+def test_every_attribute_docstring_stands_alone():
     assert references(ast.parse('A = 1\n"""Seconds."""\nB = 2\n"""The same for others."""\n')) == [
         4
     ]
@@ -244,11 +243,11 @@ def test_every_attribute_docstring_stands_alone() -> None:
         ("def f():\n    global A\nA = 1\n", []),
     ],
 )
-def test_a_late_constant_is_found(source: str, names: list[str]) -> None:
+def test_a_late_constant_is_found(source, names):
     assert late_constants(ast.parse(source)) == names
 
 
-def test_constants_stand_above_the_first_function() -> None:
+def test_constants_stand_above_the_first_function():
     assert not [
         f"{path.relative_to(ROOT)}: {name}"
         for path in FILES
@@ -256,7 +255,7 @@ def test_constants_stand_above_the_first_function() -> None:
     ]
 
 
-def test_the_formatter_formats_everything() -> None:
+def test_the_formatter_formats_everything():
     skipped = re.compile(r"# fmt: (?:skip|off)")
     assert not [
         str(path.relative_to(ROOT))

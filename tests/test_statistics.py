@@ -1,10 +1,7 @@
 """Student's t, Holm and autocorrelation, against closed forms and against chance itself."""
 
-from __future__ import annotations
-
 import math
 import random
-from collections.abc import Sequence
 
 import pytest
 
@@ -24,13 +21,13 @@ from perfctl.orchestrator.statistics import (
 )
 
 
-def ratio(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> RatioInterval | str:
+def ratio(a, b):
     """B over A, or the reason why it is unknown."""
     test = compare_samples(a, b)
     return test.reason if isinstance(test, UntestedRatio) else test
 
 
-def test_holm_multiplies_the_smallest_by_all_the_next_by_one_less_and_never_falls() -> None:
+def test_holm_multiplies_the_smallest_by_all_the_next_by_one_less_and_never_falls():
     assert adjust_by_holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.5}) == {
         "a": pytest.approx(0.04),
         "c": pytest.approx(0.09),
@@ -40,7 +37,7 @@ def test_holm_multiplies_the_smallest_by_all_the_next_by_one_less_and_never_fall
     assert adjust_by_holm({}) == {}
 
 
-def test_the_interval_of_repeats_is_students_on_logarithms() -> None:
+def test_the_interval_of_repeats_is_students_on_logarithms():
     # logarithms one step of log 1.1 apart: mean log 110, standard deviation log 1.1
     values = [100.0, 110.0, 121.0]
     reach = compute_t_quantile(0.95, 2) * math.log(1.1) / math.sqrt(3)
@@ -51,7 +48,7 @@ def test_the_interval_of_repeats_is_students_on_logarithms() -> None:
     assert compute_95_interval_of_mean([0.0, 1.0]) is None
 
 
-def rate(trials: int, make: object) -> float:
+def rate(trials, make):
     """Share of trials in which nothing differs and p is below 0.05."""
     dice = random.Random(7)
     found = [make(dice) for _ in range(trials)]  # type: ignore[operator]
@@ -59,18 +56,16 @@ def rate(trials: int, make: object) -> float:
 
 
 @pytest.mark.parametrize("runs", [2, 3, 5])
-def test_noise_between_runs_is_called_a_difference_no_more_often_than_one_time_in_20(
-    runs: int,
-) -> None:
-    def trial(dice: random.Random) -> RatioInterval | str:
+def test_noise_between_runs_is_called_a_difference_no_more_often_than_one_time_in_20(runs):
+    def trial(dice):
         return ratio(*([[math.exp(dice.gauss(0, 0.1))] for _ in range(runs)] for _ in "ab"))
 
     assert rate(1000, trial) < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 1000)
 
 
 @pytest.mark.parametrize("alike", [0.0, 0.6])
-def test_steps_that_follow_on_one_another_are_not_taken_for_independent_ones(alike: float) -> None:
-    def steps(dice: random.Random) -> list[float]:
+def test_steps_that_follow_on_one_another_are_not_taken_for_independent_ones(alike):
+    def steps(dice):
         level, found = dice.gauss(0, 1), []
         for _ in range(60):
             level = alike * level + math.sqrt(1 - alike**2) * dice.gauss(0, 1)
@@ -86,7 +81,7 @@ def test_steps_that_follow_on_one_another_are_not_taken_for_independent_ones(ali
         assert naive > 0.15
 
 
-def closed_form(t: float, freedom: int) -> float:
+def closed_form(t, freedom):
     """Chance beyond t for whole degrees of freedom: Abramowitz and Stegun 26.7.3 and 26.7.4."""
     angle = math.atan(t / math.sqrt(freedom))
     odd = freedom % 2
@@ -99,12 +94,12 @@ def closed_form(t: float, freedom: int) -> float:
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 6, 7, 10, 19, 60, 199])
-def test_students_t_is_the_finite_sum_for_whole_degrees_of_freedom(freedom: int) -> None:
+def test_students_t_is_the_finite_sum_for_whole_degrees_of_freedom(freedom):
     for t in (0.01, 0.3, 0.9, 1.0, 1.7, 2.5, 4.0, 9.0, 40.0):
         assert compute_t_p_value(t, freedom) == pytest.approx(closed_form(t, freedom), abs=1e-12)
 
 
-def test_students_t_at_its_ends_and_far_out() -> None:
+def test_students_t_at_its_ends_and_far_out():
     assert compute_t_p_value(0, 3) == 1.0
     assert compute_t_p_value(-2, 3) == compute_t_p_value(2, 3)
     assert compute_t_p_value(2, 1e7) == pytest.approx(math.erfc(2 / math.sqrt(2)), abs=1e-6)
@@ -116,7 +111,7 @@ def test_students_t_at_its_ends_and_far_out() -> None:
 
 
 @pytest.mark.parametrize("confidence", [0.1, 0.5, 0.95, 0.99, 0.9999])
-def test_the_quantile_is_the_closed_form_where_there_is_one(confidence: float) -> None:
+def test_the_quantile_is_the_closed_form_where_there_is_one(confidence):
     assert compute_t_quantile(confidence, 2) == pytest.approx(
         confidence * math.sqrt(2 / (1 - confidence**2)), rel=1e-9
     )
@@ -125,7 +120,7 @@ def test_the_quantile_is_the_closed_form_where_there_is_one(confidence: float) -
     )
 
 
-def test_holm_gives_no_more_than_certainty_and_the_same_to_what_is_alike() -> None:
+def test_holm_gives_no_more_than_certainty_and_the_same_to_what_is_alike():
     assert adjust_by_holm({"a": 0.9, "b": 0.6}) == {"b": 1.0, "a": 1.0}
     assert adjust_by_holm({"a": 0.2, "b": 0.2, "c": 0.2}) == pytest.approx(
         dict.fromkeys("abc", 0.6)
@@ -145,18 +140,18 @@ def test_holm_gives_no_more_than_certainty_and_the_same_to_what_is_alike() -> No
         ([3.0] * 9, 0.0),
     ],
 )
-def test_autocorrelation_by_hand(values: list[float], alike: float) -> None:
+def test_autocorrelation_by_hand(values, alike):
     assert compute_autocorrelation(values) == pytest.approx(alike, abs=1e-12)
 
 
-def told(a: list[list[float]], b: list[list[float]]) -> RatioInterval:
+def told(a, b):
     """The ratio of two sides that are given as logarithms."""
     found = ratio(*([[math.exp(value) for value in run] for run in side] for side in (a, b)))
     assert isinstance(found, RatioInterval)
     return found
 
 
-def expected(change: float, variance: float, freedom: float) -> tuple[float, float, float]:
+def expected(change, variance, freedom):
     reach = compute_t_quantile(0.95, freedom) * math.sqrt(variance)
     return (
         math.exp(change - reach),
@@ -165,7 +160,7 @@ def expected(change: float, variance: float, freedom: float) -> tuple[float, flo
     )
 
 
-def test_two_sides_of_runs_are_told_apart_by_welch() -> None:
+def test_two_sides_of_runs_are_told_apart_by_welch():
     """Logarithms 0 and 0.2: variance 0.02 / 2; 1, 1.1 and 1.2: 0.01 / 3. Medians of each run; the
     odd steps do not count."""
     found = told([[0.0, -9.0, 9.0], [0.2]], [[1.0], [1.1, 1.1, 7.0], [1.2]])
@@ -176,7 +171,7 @@ def test_two_sides_of_runs_are_told_apart_by_welch() -> None:
 @pytest.mark.parametrize(
     ("turned", "which"), [(False, "3 and 1 runs; B"), (True, "1 and 3 runs; A")]
 )
-def test_one_run_spreads_as_the_several_do(turned: bool, which: str) -> None:
+def test_one_run_spreads_as_the_several_do(turned, which):
     several, single = [[0.0], [0.1, 0.1, 5.0], [0.2]], [[0.5, 0.5, -4.0]]
     found = told(single, several) if turned else told(several, single)
     change = -0.4 if turned else 0.4
@@ -185,7 +180,7 @@ def test_one_run_spreads_as_the_several_do(turned: bool, which: str) -> None:
     assert found.basis == f"{which} is one run, assumed to spread like the others"
 
 
-def test_steps_of_one_run_each_count_for_as_many_as_they_are_worth() -> None:
+def test_steps_of_one_run_each_count_for_as_many_as_they_are_worth():
     blocks, swinging = [0.0, 0.0, 0.3, 0.3] * 3, [1.0, 1.2] * 10
     # 12 steps of which 7/36 hangs together: 12 x 29 / 43 of them; the 20 that swing are worth 20.
     worth, spread = 12 * 29 / 43, 3 / 11 * 0.09
@@ -198,7 +193,7 @@ def test_steps_of_one_run_each_count_for_as_many_as_they_are_worth() -> None:
     assert found.basis == "12 and 20 steps of one run each; the spread between runs is unknown"
 
 
-def test_steps_that_only_drift_are_worth_two() -> None:
+def test_steps_that_only_drift_are_worth_two():
     drift, swinging = [number / 100 for number in range(10)], [1.0, 1.2] * 5
     first, second = 55 / 6 * 1e-4 / 2, 0.01 / 9
     freedom = (first + second) ** 2 / (first**2 / 1 + second**2 / 9)
@@ -208,7 +203,7 @@ def test_steps_that_only_drift_are_worth_two() -> None:
     )
 
 
-def test_ten_steps_are_enough_and_nine_are_not() -> None:
+def test_ten_steps_are_enough_and_nine_are_not():
     even, odd = [1.0, 1.1] * 5, [2.0, 2.1] * 5
     assert isinstance(ratio([even], [odd]), RatioInterval)
     nine = "one run each of 9 steps: a spread needs 10 steps, or 5 repeats of the runs"
@@ -219,7 +214,7 @@ def test_ten_steps_are_enough_and_nine_are_not() -> None:
     assert (ratio([even], [[2.0]]), ratio([[2.0]], [even])) == (lone.format("B"), lone.format("A"))
 
 
-def test_a_spread_on_one_side_is_enough_and_none_on_both_is_said() -> None:
+def test_a_spread_on_one_side_is_enough_and_none_on_both_is_said():
     steady = [5.0] * 10
     assert isinstance(ratio([steady], [[1.0, 1.1] * 5]), RatioInterval)
     assert ratio([steady], [[6.0] * 10]) == "every step took the same time, so there is no spread"
@@ -233,7 +228,7 @@ def test_a_spread_on_one_side_is_enough_and_none_on_both_is_said() -> None:
     assert isinstance(ratio([[5.0], [5.0]], [[6.0], [6.1]]), RatioInterval)
 
 
-def test_a_0_is_no_share_of_anything_where_it_is_compared() -> None:
+def test_a_0_is_no_share_of_anything_where_it_is_compared():
     zero = "one value is 0, so the ratio is undefined"
     assert (
         ratio([[0.0, *[1.0] * 9]], [[1.0] * 10]) == ratio([[1.0] * 10], [[0.0, *[1.0] * 9]]) == zero
@@ -245,7 +240,7 @@ def test_a_0_is_no_share_of_anything_where_it_is_compared() -> None:
     assert ratio([], [[1.0]]) == ratio([[1.0]], []) == "on one side only"
 
 
-def test_two_values_have_an_interval_and_a_huge_one_does_not_overflow() -> None:
+def test_two_values_have_an_interval_and_a_huge_one_does_not_overflow():
     assert compute_95_interval_of_mean([1.0, math.e]) == pytest.approx(
         (
             math.exp(0.5 - math.tan(0.475 * math.pi) / 2),
@@ -257,7 +252,7 @@ def test_two_values_have_an_interval_and_a_huge_one_does_not_overflow() -> None:
     assert (found.low, found.high) == pytest.approx((math.exp(-700), math.exp(700)))
 
 
-def test_the_interval_of_two_far_repeats_says_nothing_and_how_many_more_would_settle_it() -> None:
+def test_the_interval_of_two_far_repeats_says_nothing_and_how_many_more_would_settle_it():
     """Two runs have t = 12.7: 1 s and 1.5 s give an interval over more than a factor of 100."""
     low, high = compute_95_interval_of_mean([1.0, 1.5]) or (0.0, 0.0)
     assert high / low > 100
@@ -265,7 +260,7 @@ def test_the_interval_of_two_far_repeats_says_nothing_and_how_many_more_would_se
     assert wide is not None
     deviation = math.log(1.5) / math.sqrt(2)
 
-    def apart(runs: int) -> float:
+    def apart(runs):
         return math.exp(2 * compute_t_quantile(0.95, runs - 1) * deviation / math.sqrt(runs))
 
     assert apart(2 + wide.more) <= 3 < apart(1 + wide.more)
@@ -274,7 +269,7 @@ def test_the_interval_of_two_far_repeats_says_nothing_and_how_many_more_would_se
     assert judge_run_interval([1.0, 1.01]) is None, "two runs that agree have a narrow one"
 
 
-def test_more_than_a_thousand_further_values_are_not_counted() -> None:
+def test_more_than_a_thousand_further_values_are_not_counted():
     found = RatioInterval(1e-3, 1e8, 0.9, "", 9.0)
     wide = judge_ratio_interval(found, 10, "steps")
     assert wide is not None
@@ -282,11 +277,11 @@ def test_more_than_a_thousand_further_values_are_not_counted() -> None:
     assert judge_ratio_interval(RatioInterval(1.0, 2.9, 0.1, "", 9.0), 10, "steps") is None
 
 
-def test_a_share_of_a_few_images_has_an_interval_only_once_it_is_narrower_than_half() -> None:
+def test_a_share_of_a_few_images_has_an_interval_only_once_it_is_narrower_than_half():
     wide = judge_share_interval(0.5, 4)
     assert wide is not None
 
-    def width(images: int) -> float:
+    def width(images):
         low, high = compute_wilson_interval(0.5, images)
         return high - low
 

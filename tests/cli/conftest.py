@@ -7,7 +7,7 @@ import json
 import shlex
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
@@ -30,11 +30,10 @@ from perfctl.orchestrator.outputs import (
 from tests.cli import hostile as hostile_store
 
 Perfctl = Callable[..., "Said"]
-Break = Callable[[str, Callable[[], object]], None]
 
 
 @pytest.fixture(scope="session")
-def recorded() -> Path:
+def recorded():
     """Real recordings of mnist_cnn under torch.profiler and nsys on a CPU; see HOW.md there."""
     return Path(__file__).resolve().parent.parent / "data" / "recorded-cpu"
 
@@ -48,15 +47,15 @@ class Said:
     err: str
 
     @property
-    def json(self) -> Any:
+    def json(self):
         return json.loads(self.out)
 
-    def ok(self) -> Said:
+    def ok(self):
         """Itself, of a call that has to end with 0."""
         assert self.code == 0, self.err
         return self
 
-    def ends(self, code: int, *words: str) -> Said:
+    def ends(self, code, *words):
         """Itself, of a call that has to end with this code and to say these words on stderr."""
         assert self.code == code, self.err
         for one in words:
@@ -64,22 +63,20 @@ class Said:
         return self
 
 
-def sql(statement: str, store: Path | str = "perfctl.db") -> list[tuple[Any, ...]]:
+def sql(statement, store="perfctl.db"):
     """Run a statement on a store, and return its rows."""
     with closing(sqlite3.connect(store)) as connection, connection:
         return connection.execute(statement).fetchall()
 
 
 @pytest.fixture
-def own_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_configuration(tmp_path, monkeypatch):
     """No price table of whoever runs the tests."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
 @pytest.fixture(autouse=True)
-def every_json_holds_to_its_schema(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
+def every_json_holds_to_its_schema(request, monkeypatch):
     """Whatever a command prints with --json in any test here names its schema, and holds to it.
 
     A module that prints values of its own, as no command does, says ``PRINTS_ITS_OWN``.
@@ -90,7 +87,7 @@ def every_json_holds_to_its_schema(
     wrong: list[str] = []
     printing = console.print_json
 
-    def check(value: Any, schema: str | None = None) -> None:
+    def check(value, schema=None):
         if schema is None and "$schema" in value:  # --json-schema
             pass
         elif schema is None:
@@ -115,11 +112,11 @@ def every_json_holds_to_its_schema(
 
 
 @cache
-def _validator(schema: str) -> Draft202012Validator:
+def _validator(schema):
     return Draft202012Validator(build_output_schema(schema))
 
 
-def _of_lists(value: JsonLists[Any]) -> dict[str, list[Any]]:
+def _of_lists(value):
     lists: dict[str, list[Any]] = {name: [] for name in value.names}
     for texts in value.batches(console.format_json):
         for name, more in texts.items():
@@ -128,15 +125,13 @@ def _of_lists(value: JsonLists[Any]) -> dict[str, list[Any]]:
 
 
 @pytest.fixture
-def perfctl(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Said]:
+def perfctl(tmp_path, monkeypatch, capsys):
     """Call a command in an empty folder (the same one within a test): a line as a user types it, or
     its words after "perfctl"."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
 
-    def call(*words: object) -> Said:
+    def call(*words):
         capsys.readouterr()
         typed = shlex.split(str(words[0])) if len(words) == 1 else words
         code = run_command_line([str(word) for word in typed])
@@ -147,7 +142,7 @@ def perfctl(
 
 
 @pytest.fixture(scope="session")
-def replayed(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def replayed(recorded, tmp_path_factory):
     """A store with the recorded torch sweep, made once, for tests that only read it."""
     folder = tmp_path_factory.mktemp("replayed")
     store = folder / "perfctl.db"
@@ -157,17 +152,17 @@ def replayed(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def hostile(tmp_path: Path) -> Path:
+def hostile(tmp_path):
     """The synthetic store of hostile.py beside this one, where commands look for theirs."""
     return hostile_store.store(tmp_path / "perfctl.db")
 
 
 @pytest.fixture
-def repeated(recorded: Path, tmp_path: Path) -> Callable[..., Path]:
+def repeated(recorded, tmp_path):
     """A sweep's folder made of a real recording: b16 so many times, its steps stretched by the
     given factors."""
 
-    def make(name: str, factors: Sequence[float], **environment: str) -> Path:
+    def make(name, factors, **environment):
         folder = tmp_path / name
         for number, factor in enumerate(factors, 1):
             run = folder / ("b16" if number == 1 else f"b16.{number}")
@@ -193,7 +188,7 @@ def repeated(recorded: Path, tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def own_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_log(tmp_path, monkeypatch):
     """A log in the test's folder, and workers that the tests' own threads do not keep from being
     forked."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -201,19 +196,19 @@ def own_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+def forked_workers(monkeypatch):
     """Workers are forked, so that they have what the test changed: a test before may have left a
     thread, beside which a new interpreter would be started."""
     monkeypatch.setattr(pool, "can_fork", lambda store=None: True)
 
 
 @pytest.fixture
-def break_parser(monkeypatch: pytest.MonkeyPatch, forked_workers: None) -> Break:
+def break_parser(monkeypatch, forked_workers):
     """From now on something happens while a file is parsed whose path has a word in it."""
     whole = parsers.Parser.parse
 
-    def break_it(word: str, how: Callable[[], object]) -> None:
-        def parse(self: parsers.Parser, path: Path, **options: bool) -> object:
+    def break_it(word, how):
+        def parse(self, path, **options):
             if word in str(path):
                 how()
             return whole(self, path, **options)

@@ -1,8 +1,6 @@
 """What ncu's reports hold besides counts, as the commands show it: advice, instruction mixes,
 source lines."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -10,14 +8,13 @@ import pytest
 from perfctl.orchestrator.store import database
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
 from perfctl.records.report import Advice, Counter, Kernel, Report, SourceCounter
-from tests.cli.conftest import Perfctl
 
 MIX = "sass__inst_executed_per_opcode"
 LONG = "Words about occupancy " * 20
 
 
 @pytest.fixture
-def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def stored(tmp_path, monkeypatch):
     """One run of two kernels, the first launched twice."""
     monkeypatch.chdir(tmp_path)
     report = Report(
@@ -53,9 +50,7 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("stored")
-def test_advice_is_shown_by_its_estimated_speed_up_with_launches_that_say_the_same_as_one(
-    perfctl: Perfctl,
-) -> None:
+def test_advice_is_shown_by_its_estimated_speed_up_with_launches_that_say_the_same_as_one(perfctl):
     text = " ".join(perfctl("show 1").out.split())
     places = [
         text.index(words)
@@ -77,7 +72,7 @@ def test_advice_is_shown_by_its_estimated_speed_up_with_launches_that_say_the_sa
 
 
 @pytest.mark.usefixtures("stored")
-def test_source_lines_are_shown_with_the_most_samples_first(perfctl: Perfctl) -> None:
+def test_source_lines_are_shown_with_the_most_samples_first(perfctl):
     said = " ".join(perfctl("show 1 --source").out.split())
     assert "gemm gemm.cu:12 1 FFMA 60 30 75.0% wait" in said
     assert "relu +0x10 1 MOV 20 10 25.0%" in said
@@ -90,7 +85,7 @@ def test_source_lines_are_shown_with_the_most_samples_first(perfctl: Perfctl) ->
     assert (second["file"], second["address"], second["samples"]) == (None, 16, 10)
 
 
-def test_a_run_without_source_lines_says_why_and_how_to_get_them(perfctl: Perfctl) -> None:
+def test_a_run_without_source_lines_says_why_and_how_to_get_them(perfctl):
     Path("r.csv").write_text(
         '"ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"\n'
         '"0","1","gemm","a__b.sum","inst","1"\n'
@@ -109,9 +104,7 @@ def test_a_run_without_source_lines_says_why_and_how_to_get_them(perfctl: Perfct
     )
 
 
-def test_a_report_file_s_source_lines_go_into_the_store_when_asked_for(
-    perfctl: Perfctl, reports: Path
-) -> None:
+def test_a_report_file_s_source_lines_go_into_the_store_when_asked_for(perfctl, reports):
     pytest.importorskip("ncu_report")
     path = reports / "ncu/rep/lashi_profile.ncu-rep"
     assert perfctl(f"ingest {path} --source").code == 0

@@ -1,7 +1,5 @@
 """perfctl bench, as a user calls it: tiny networks, really measured."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -10,7 +8,7 @@ from perfctl.orchestrator.commands.bench import parse_shard
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.options import parse_seconds
 from perfctl.parsers.own.bench import read_bench_points
-from tests.cli.conftest import Perfctl, sql
+from tests.cli.conftest import sql
 
 pytest.importorskip("torch")
 
@@ -33,9 +31,7 @@ batches = [2]
 
 
 @pytest.mark.usefixtures("quick_sweeps")
-def test_a_bench_is_measured_stored_shown_drawn_exported_and_never_measured_twice(
-    perfctl: Perfctl,
-) -> None:
+def test_a_bench_is_measured_stored_shown_drawn_exported_and_never_measured_twice(perfctl):
     Path("grid.toml").write_text(TINY)
     perfctl("bench grid.toml --budget 0").ends(
         4, "3 points remain, from mlp:width=8,image=4, batch 2 on, because the budget is spent"
@@ -95,7 +91,7 @@ def test_a_bench_is_measured_stored_shown_drawn_exported_and_never_measured_twic
     assert "3 points remain" in steady.err  # each varied a little, and would be measured again
 
 
-def test_the_design_is_shown_without_measuring_anything(perfctl: Perfctl) -> None:
+def test_the_design_is_shown_without_measuring_anything(perfctl):
     Path("grid.toml").write_text(TINY)
     said = perfctl("bench grid.toml --dry-run").ok()
 
@@ -107,16 +103,16 @@ def test_the_design_is_shown_without_measuring_anything(perfctl: Perfctl) -> Non
 @pytest.mark.parametrize(
     ("text", "found"), [("30m", 1800.0), ("90s", 90.0), ("1.5h", 5400.0), ("0", 0.0)]
 )
-def test_a_budget_is_read_in_its_unit(text: str, found: float) -> None:
+def test_a_budget_is_read_in_its_unit(text, found):
     assert parse_seconds(text) == found
 
 
-def test_a_budget_that_is_no_time_is_said() -> None:
+def test_a_budget_that_is_no_time_is_said():
     with pytest.raises(UsageError, match="invalid value 'soon' for `budget`"):
         parse_seconds("soon")
 
 
-def test_the_part_is_as_said_or_as_slurms_array_says() -> None:
+def test_the_part_is_as_said_or_as_slurms_array_says():
     array = {"SLURM_ARRAY_TASK_ID": "7", "SLURM_ARRAY_TASK_COUNT": "4", "SLURM_ARRAY_TASK_MIN": "5"}
 
     assert parse_shard("2/8", {}) == (2, 8)

@@ -1,14 +1,11 @@
 """Bench files: what is read from them, and what is said of a wrong one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.sweep.bench_file import (
-    BenchDesign,
     BenchSpec,
     design_bench,
     read_bench_file,
@@ -18,18 +15,18 @@ from perfctl.orchestrator.launch.sweep.bench_file import (
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "bench" / "grid.toml"
 
 
-def written(tmp_path: Path, text: str) -> Path:
+def written(tmp_path, text):
     path = tmp_path / "grid.toml"
     path.write_text(text)
     return path
 
 
-def made(**said: object) -> BenchDesign:
+def made(**said):
     families = said.pop("families", {"mlp": {"width": (8, 16), "depth": (2, 3)}})
     return design_bench(BenchSpec(families=families, **said))  # type: ignore[arg-type]
 
 
-def test_a_file_is_read_with_its_defaults(tmp_path: Path) -> None:
+def test_a_file_is_read_with_its_defaults(tmp_path):
     found = read_bench_file(
         written(
             tmp_path,
@@ -73,9 +70,7 @@ def test_a_file_is_read_with_its_defaults(tmp_path: Path) -> None:
         ("within = 0\n[families.mlp]", "within = 0: expected `float` > 0"),
     ],
 )
-def test_a_wrong_file_is_named_with_the_key_and_its_value(
-    tmp_path: Path, text: str, said: str
-) -> None:
+def test_a_wrong_file_is_named_with_the_key_and_its_value(tmp_path, text, said):
     path = written(tmp_path, text)
 
     with pytest.raises(UsageError, match=said) as error:
@@ -83,19 +78,19 @@ def test_a_wrong_file_is_named_with_the_key_and_its_value(
     assert str(path) in error.value.message
 
 
-def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_said(tmp_path):
     with pytest.raises(UsageError, match="No such file"):
         read_bench_file(tmp_path / "none.toml")
 
 
-def test_a_grid_has_every_combination_at_every_batch_size() -> None:
+def test_a_grid_has_every_combination_at_every_batch_size():
     found = made(design="grid", batches=(1, 2))
 
     assert len(found.models) == 2 * 2
     assert [point.batch for point in found.points] == [1, 2] * 4
 
 
-def test_a_latin_hypercube_takes_each_parts_values_equally_often() -> None:
+def test_a_latin_hypercube_takes_each_parts_values_equally_often():
     values = tuple(range(1, 13))
     found = made(families={"mlp": {"depth": values, "width": (100,)}}, samples=12, batches=(1,))
 
@@ -106,14 +101,14 @@ def test_a_latin_hypercube_takes_each_parts_values_equally_often() -> None:
     assert depths == sorted(map(str, values))
 
 
-def test_the_same_file_gives_the_same_design_and_another_seed_another() -> None:
+def test_the_same_file_gives_the_same_design_and_another_seed_another():
     wide = {"mlp": {"width": tuple(range(1, 500)), "depth": tuple(range(2, 40))}}
 
     assert made(families=wide, seed=1) == made(families=wide, seed=1)
     assert made(families=wide, seed=1).models != made(families=wide, seed=2).models
 
 
-def test_networks_of_the_families_come_in_turn() -> None:
+def test_networks_of_the_families_come_in_turn():
     found = made(
         families={"mlp": {"width": (8, 16)}, "vgg": {"width": (8, 16)}}, design="grid", batches=(1,)
     )
@@ -121,7 +116,7 @@ def test_networks_of_the_families_come_in_turn() -> None:
     assert [point.family for point in found.points] == ["mlp", "vgg", "mlp", "vgg"]
 
 
-def test_what_cannot_be_is_named_and_skipped() -> None:
+def test_what_cannot_be_is_named_and_skipped():
     found = made(families={"vgg": {"image": (16, 32)}}, design="grid", batches=(1,))
 
     assert found.models == ("vgg:image=32",)
@@ -129,14 +124,14 @@ def test_what_cannot_be_is_named_and_skipped() -> None:
     assert "image=16 is too small: stage5.pool would pool 2x2 from 1x1" in found.skipped[0].reason
 
 
-def test_a_file_of_which_nothing_can_be_is_refused() -> None:
+def test_a_file_of_which_nothing_can_be_is_refused():
     with pytest.raises(
         UsageError, match=r"the file has no network that perfctl can measure.*image=16 is too small"
     ):
         made(families={"vgg": {"image": (16,)}}, design="grid")
 
 
-def test_a_training_step_is_three_times_the_forward_pass_and_limits_are_held() -> None:
+def test_a_training_step_is_three_times_the_forward_pass_and_limits_are_held():
     forward = 2 * (784 * 512 + 512 * 512 + 512 * 10)
     everything = made(families={"mlp": {}}, batches=(1, 10))
     assert [point.flops for point in everything.points] == [3 * forward, 30 * forward]
@@ -149,13 +144,13 @@ def test_a_training_step_is_three_times_the_forward_pass_and_limits_are_held() -
     )
 
 
-def test_a_grid_without_end_is_refused_before_it_is_made() -> None:
+def test_a_grid_without_end_is_refused_before_it_is_made():
     many = tuple(range(1, 200))
     with pytest.raises(UsageError, match="has 7,880,599 networks"):
         made(families={"mlp": {"width": many, "depth": many, "image": many}}, design="grid")
 
 
-def test_the_parts_of_a_bench_are_all_of_it_and_share_no_network() -> None:
+def test_the_parts_of_a_bench_are_all_of_it_and_share_no_network():
     points = made(design="grid", batches=(1, 2)).points
     parts = [select_part(points, number, 3) for number in (1, 2, 3)]
 
@@ -164,7 +159,7 @@ def test_the_parts_of_a_bench_are_all_of_it_and_share_no_network() -> None:
     assert sum(map(len, models)) == len(set().union(*models)) == 4
 
 
-def test_the_example_has_networks_of_all_families() -> None:
+def test_the_example_has_networks_of_all_families():
     found = design_bench(read_bench_file(EXAMPLE))
 
     assert {point.family for point in found.points} == {"vgg", "resnet", "inception", "mlp"}

@@ -1,17 +1,12 @@
 """perfctl report on a bench: one part for many networks, which says what it leaves out."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from perfctl.orchestrator.report.page.sections import WHOLE
-from tests.cli.conftest import Perfctl
 from tests.cli.plain_runs import Row, store
 
 
-def rows(networks: int, slower: float = 1.0) -> list[Row]:
+def rows(networks, slower=1.0):
     """Networks of one family at two batch sizes."""
     return [
         Row(
@@ -26,9 +21,7 @@ def rows(networks: int, slower: float = 1.0) -> list[Row]:
 
 
 @pytest.mark.parametrize("networks", [WHOLE, WHOLE + 2])
-def test_many_networks_share_one_part_and_few_have_their_own(
-    perfctl: Perfctl, tmp_path: Path, networks: int
-) -> None:
+def test_many_networks_share_one_part_and_few_have_their_own(perfctl, tmp_path, networks):
     store(tmp_path / "perfctl.db", rows(networks))
     perfctl("report").ok()
     page = (tmp_path / "perfctl-report.html").read_text(encoding="utf-8")
@@ -38,9 +31,7 @@ def test_many_networks_share_one_part_and_few_have_their_own(
     assert (f"{2 * networks} of {networks} networks" in page) == shared
 
 
-def test_of_a_points_runs_the_fastest_is_in_the_page_as_in_bench_show(
-    perfctl: Perfctl, tmp_path: Path
-) -> None:
+def test_of_a_points_runs_the_fastest_is_in_the_page_as_in_bench_show(perfctl, tmp_path):
     networks = WHOLE + 1
     store(tmp_path / "perfctl.db", [*rows(networks), *rows(networks, slower=3.0)])
     found = perfctl("report --json").json

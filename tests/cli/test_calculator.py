@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -27,7 +26,7 @@ from perfctl.orchestrator.report.calculator import FamilyAnswers
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def page(tmp_path_factory):
     """A page without traced models and without a store."""
     folder = tmp_path_factory.mktemp("calculator")
     line = f"calculator --out {folder / 'c.html'} --models none --store {folder / 'no.db'}"
@@ -35,7 +34,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "c.html"
 
 
-def test_the_page_is_whole_and_small(page: Path) -> None:
+def test_the_page_is_whole_and_small(page):
     text = page.read_text(encoding="utf-8")
     assert text.startswith("<!doctype html>") and text.rstrip().endswith("</html>")
     assert len(text.encode()) < 3.5e5
@@ -44,7 +43,7 @@ def test_the_page_is_whole_and_small(page: Path) -> None:
     )
 
 
-def test_a_model_that_torchvision_has_not_is_said_with_close_names() -> None:
+def test_a_model_that_torchvision_has_not_is_said_with_close_names():
     pytest.importorskip("torchvision")
     with pytest.raises(UsageError, match=r"no classification model 'resnet51'.*resnet50"):
         resolve_model_names("resnet18,resnet51", ModelCache())
@@ -53,8 +52,8 @@ def test_a_model_that_torchvision_has_not_is_said_with_close_names() -> None:
 
 
 def test_without_torchvision_the_families_are_written_and_the_rest_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr(traced_models, "find_spec", lambda name: None)
     assert (
         run_command_line(
@@ -74,9 +73,7 @@ def test_without_torchvision_the_families_are_written_and_the_rest_is_said(
         resolve_model_names("resnet18", ModelCache())
 
 
-def test_each_of_the_default_models_may_take_so_much_that_all_stay_below_two_megabytes(
-    page: Path,
-) -> None:
+def test_each_of_the_default_models_may_take_so_much_that_all_stay_below_two_megabytes(page):
     """84 models: 21 times what the four of this page take, and everything else once."""
     text = page.read_text(encoding="utf-8")
     data = json.loads(
@@ -89,8 +86,8 @@ def test_each_of_the_default_models_may_take_so_much_that_all_stay_below_two_meg
 
 
 def test_a_traced_model_is_kept_for_the_next_time_and_traced_anew_when_the_file_is_damaged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     pytest.importorskip("torchvision")
     cache, traced = tmp_path / "deep", []
     first, left_out = trace_models(
@@ -115,7 +112,7 @@ def test_a_traced_model_is_kept_for_the_next_time_and_traced_anew_when_the_file_
 
 
 @pytest.mark.parametrize("name", ["squeezenet1_1", "vit_b_32"])
-def test_the_table_that_comes_with_perfctl_is_what_tracing_gives(name: str) -> None:
+def test_the_table_that_comes_with_perfctl_is_what_tracing_gives(name):
     pytest.importorskip("torchvision")
     table = load_shipped_table()
     if not table.models:
@@ -125,7 +122,7 @@ def test_the_table_that_comes_with_perfctl_is_what_tracing_gives(name: str) -> N
     assert ModelCache(None, table).find_model(name) == fresh
 
 
-def test_a_table_of_other_versions_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_of_other_versions_is_not_taken(monkeypatch):
     monkeypatch.setattr(
         traced_models, "get_library_versions", lambda: {"torch": "0.1", "torchvision": "0.1"}
     )
@@ -150,18 +147,14 @@ def test_a_table_of_other_versions_is_not_taken(monkeypatch: pytest.MonkeyPatch)
         ("model=ｍlp", "is not model="),
     ],
 )
-def test_a_request_that_is_not_one_network_is_refused_with_the_reason(
-    tmp_path: Path, query: str, said: str
-) -> None:
+def test_a_request_that_is_not_one_network_is_refused_with_the_reason(tmp_path, query, said):
     status, answer = FamilyAnswers(partial(find_store_evidence, tmp_path / "none.db")).answer_query(
         query
     )
     assert status == 400 and said in answer["error"] and set(answer) == {"error"}
 
 
-def test_the_same_network_is_worked_out_once_whatever_it_is_called(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_network_is_worked_out_once_whatever_it_is_called(tmp_path, monkeypatch):
     answers = FamilyAnswers(partial(find_store_evidence, tmp_path / "none.db"))
     made: list[str] = []
     plain = page_numbers.build_planned_model
@@ -176,7 +169,7 @@ def test_the_same_network_is_worked_out_once_whatever_it_is_called(
     assert [model["name"] for model in first["grid"]["models"]] == ["mlp:width=96"]
 
 
-def test_the_families_are_told_with_their_ranges(tmp_path: Path) -> None:
+def test_the_families_are_told_with_their_ranges(tmp_path):
     status, said = FamilyAnswers(partial(find_store_evidence, tmp_path / "none.db")).answer_query(
         ""
     )

@@ -1,24 +1,19 @@
 """perfctl compare, from recorded sweeps of the CPU whose steps are stretched by known factors."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Perfctl, sql
+from tests.cli.conftest import sql
 
 NOISE = (1.0, 1.01, 0.99, 1.005)
-Repeated = Callable[..., Path]
 """The fixture ``repeated``."""
 
 
-def step(said: Any) -> dict[str, Any]:
+def step(said):
     """The row of the whole step."""
     (pair,) = said.json["pairs"]
     (row,) = (row for row in pair["rows"] if (row["quantity"], row["item"]) == ("time", "step"))
@@ -26,8 +21,8 @@ def step(said: Any) -> dict[str, Any]:
 
 
 def test_a_step_that_became_slower_is_a_regression_with_exit_code_3_also_in_markdown_on_stdout(
-    perfctl: Perfctl, repeated: Repeated
-) -> None:
+    perfctl, repeated
+):
     a, b = repeated("a", NOISE), repeated("b", [1.3 * factor for factor in NOISE])
     said = perfctl(f"compare {a} {b} --json")
     assert said.code == 3
@@ -50,9 +45,7 @@ def test_a_step_that_became_slower_is_a_regression_with_exit_code_3_also_in_mark
     assert back.json["improvements"] >= 1
 
 
-def test_other_precision_is_shown_and_judged_by_anyway_alone(
-    perfctl: Perfctl, repeated: Repeated
-) -> None:
+def test_other_precision_is_shown_and_judged_by_anyway_alone(perfctl, repeated):
     a, b = repeated("a", NOISE), repeated("b", [1.3 * factor for factor in NOISE], tf32_conv="on")
     said = perfctl(f"compare {a} {b}").ends(1, "tf32_conv: off in A, on in B", "--anyway")
     assert [line[:2] for line in said.out.splitlines()] == ["A ", "B "], "the sides and no figures"
@@ -62,7 +55,7 @@ def test_other_precision_is_shown_and_judged_by_anyway_alone(
         assert "Compared anyway" in " ".join(text.split()).replace("\\", "")
 
 
-def test_sides_are_named_by_store_sweep_or_run(perfctl: Perfctl, recorded: Path) -> None:
+def test_sides_are_named_by_store_sweep_or_run(perfctl, recorded):
     perfctl("replay", recorded / "torch")
     (row, *_) = perfctl("runs --json").json
     ((name,),) = sql("SELECT name FROM sweep")
@@ -78,8 +71,8 @@ def test_sides_are_named_by_store_sweep_or_run(perfctl: Perfctl, recorded: Path)
 
 
 def test_a_run_that_the_other_side_has_nothing_like_is_not_called_no_run(
-    perfctl: Perfctl, recorded: Path, tmp_path: Path
-) -> None:
+    perfctl, recorded, tmp_path
+):
     other = tmp_path / "other"
     shutil.copytree(recorded / "torch" / "b16", other)
     for name in ("workload.json", "run.json"):
@@ -92,9 +85,7 @@ def test_a_run_that_the_other_side_has_nothing_like_is_not_called_no_run(
     )
 
 
-def test_a_batch_size_that_failed_in_b_is_exit_code_1(
-    perfctl: Perfctl, recorded: Path, replayed: Path
-) -> None:
+def test_a_batch_size_that_failed_in_b_is_exit_code_1(perfctl, recorded, replayed):
     broken = Path("broken")
     shutil.copytree(recorded / "torch", broken)
     (broken / "b32" / "report.pt.trace.json.gz").unlink()
@@ -103,8 +94,8 @@ def test_a_batch_size_that_failed_in_b_is_exit_code_1(
 
 
 def test_the_sweep_table_has_the_step_of_compare_and_the_interval_over_all_repeats(
-    perfctl: Perfctl, repeated: Repeated
-) -> None:
+    perfctl, repeated
+):
     assert perfctl("ingest", repeated("a", NOISE)).code == 0
     assert len(perfctl("runs --json").json) == 4
     assert perfctl("report").code == 0
@@ -114,8 +105,6 @@ def test_the_sweep_table_has_the_step_of_compare_and_the_interval_over_all_repea
     assert "steps in 4 runs" in page
 
 
-def test_without_repeats_the_report_has_no_column_for_them(
-    perfctl: Perfctl, replayed: Path
-) -> None:
+def test_without_repeats_the_report_has_no_column_for_them(perfctl, replayed):
     assert perfctl(f"report --store {replayed}").code == 0
     assert "over repeats" not in Path("perfctl-report.html").read_text()

@@ -1,18 +1,14 @@
 """perfctl compare --rev: the user's program at two revisions, run under the real PyTorch profiler
 on the CPU."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Perfctl
 from tests.launch.programs import wait_until
 from tests.launch.sweep.test_revision import git
 
@@ -32,7 +28,7 @@ for step in range(4):
 
 
 @pytest.fixture
-def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def code(tmp_path, monkeypatch):
     """A repository whose program imports a module beside it: 16 wide in its commit, 32 in the
     files here."""
     folder = tmp_path / "code"
@@ -48,9 +44,7 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_each_side_runs_its_own_files_and_git_is_left_as_it_was(
-    perfctl: Perfctl, code: Path
-) -> None:
+def test_each_side_runs_its_own_files_and_git_is_left_as_it_was(perfctl, code):
     said = perfctl(f"compare --rev HEAD --repeat 1 --json {SWEEP}")
     commit = git(code, "rev-parse", "HEAD")[:12]
     (pair,) = said.json["pairs"]
@@ -82,23 +76,17 @@ def test_each_side_runs_its_own_files_and_git_is_left_as_it_was(
         ("--rev HEAD -- torch --out x -- python train.py", "--rev chooses --out itself"),
     ],
 )
-def test_what_cannot_be_compared_is_refused_before_anything_runs(
-    perfctl: Perfctl, code: Path, typed: str, said: str
-) -> None:
+def test_what_cannot_be_compared_is_refused_before_anything_runs(perfctl, code, typed, said):
     perfctl(f"compare {typed}").ends(2, said)
     assert not (code / "perfctl-runs").exists()
 
 
-def test_outside_of_a_repository_there_is_no_revision(
-    perfctl: Perfctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_outside_of_a_repository_there_is_no_revision(perfctl, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     perfctl(f"compare --rev HEAD {SWEEP}").ends(2, "is not in a git repository")
 
 
-def test_a_side_whose_program_fails_is_named_with_its_last_words(
-    perfctl: Perfctl, code: Path
-) -> None:
+def test_a_side_whose_program_fails_is_named_with_its_last_words(perfctl, code):
     (code / "layers.py").write_text("raise SystemExit('no layers today')\n")
     git(code, "commit", "-qam", "broken")
     (code / "layers.py").write_text("WIDTH = 32\n")
@@ -109,9 +97,7 @@ def test_a_side_whose_program_fails_is_named_with_its_last_words(
     assert git(code, "worktree", "list").count("\n") == 0
 
 
-def test_a_comparison_that_is_told_to_stop_leaves_no_process_and_no_worktree(
-    code: Path, tmp_path: Path
-) -> None:
+def test_a_comparison_that_is_told_to_stop_leaves_no_process_and_no_worktree(code, tmp_path):
     started = code / "started"
     (code / "train.py").write_text(
         f"import pathlib, time\npathlib.Path({str(started)!r}).touch()\ntime.sleep(600)\n"

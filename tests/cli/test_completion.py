@@ -1,7 +1,5 @@
 """Completion is asked of real shells, as somebody who presses Tab asks it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -19,7 +17,7 @@ _perfctl_completion perfctl; printf '%s\\n' "${COMPREPLY[@]}"
 """
 
 
-def _run(home: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def _run(home, *words, **environment):
     surroundings = {
         **os.environ,
         "PATH": f"{BIN}:{os.environ['PATH']}",
@@ -32,7 +30,7 @@ def _run(home: Path, *words: str, **environment: str) -> subprocess.CompletedPro
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory):
     """A home in which completion was installed for bash, twice."""
     folder = tmp_path_factory.mktemp("home")
     (folder / ".bashrc").write_text("alias ll='ls -l'\n")
@@ -45,7 +43,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _pressed(home: Path, line: str) -> list[str]:
+def _pressed(home, line):
     done = _run(
         home, "bash", "--noprofile", "--norc", "-c", f". {home}/.bashrc\n{PRESS}", LINE=line
     )
@@ -64,13 +62,11 @@ def _pressed(home: Path, line: str) -> list[str]:
         ("perfctl --show-c", ["--show-completion"]),
     ],
 )
-def test_bash_offers_the_commands_and_options_that_fit(
-    home: Path, line: str, offered: list[str]
-) -> None:
+def test_bash_offers_the_commands_and_options_that_fit(home, line, offered):
     assert _pressed(home, line) == offered
 
 
-def test_installing_twice_adds_one_line_and_leaves_the_others(home: Path) -> None:
+def test_installing_twice_adds_one_line_and_leaves_the_others(home):
     lines = (home / ".bashrc").read_text().split("\n")
     assert [line for line in lines if line] == [
         "alias ll='ls -l'",
@@ -79,7 +75,7 @@ def test_installing_twice_adds_one_line_and_leaves_the_others(home: Path) -> Non
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_is_in_the_language_of_its_shell(tmp_path: Path, shell: str) -> None:
+def test_the_script_is_in_the_language_of_its_shell(tmp_path, shell):
     words = (sys.executable, "-m", "perfctl", "--show-completion", shell)
     done = _run(tmp_path, *words, **NAME_SHELL)
     assert done.returncode == 0, done.stderr
@@ -92,7 +88,7 @@ def test_the_script_is_in_the_language_of_its_shell(tmp_path: Path, shell: str) 
         assert (checked.returncode, checked.stderr) == (0, "")
 
 
-def test_a_home_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+def test_a_home_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / ".bash_completions").write_text("a file where the folder goes")
     words = (sys.executable, "-m", "perfctl", "--install-completion", "bash")
     done = _run(tmp_path, *words, **NAME_SHELL)

@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 
 import pytest
 
@@ -24,16 +21,12 @@ PRINTS_ITS_OWN = True
     ],
     ids=["control characters", "letters of any language", "line breaks", "secrets"],
 )
-def test_what_a_terminal_would_obey_is_printed_as_text(
-    write: Callable[[str], None], text: str, printed: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_terminal_would_obey_is_printed_as_text(write, text, printed, capsys):
     write(text)
     assert "".join(capsys.readouterr()) == f"{printed}\n"
 
 
-def test_marks_that_turn_a_line_around_and_halves_of_pairs_are_shown_as_such(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_marks_that_turn_a_line_around_and_halves_of_pairs_are_shown_as_such(capsys):
     console.print_result_line("a\u202eb\u2066c\udcffd")
     console.print_json({"name": "a\u202eb\udcff\x9b"})
     out = capsys.readouterr().out

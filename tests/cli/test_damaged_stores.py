@@ -1,8 +1,6 @@
 """Stores that an earlier perfctl, or somebody else, left with values that cannot be: no command
 prints a traceback."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3
@@ -12,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.launch.sweep.study import SEEDS
-from tests.cli.conftest import Perfctl, sql
+from tests.cli.conftest import sql
 
 pytestmark = pytest.mark.usefixtures("own_log")
 DAMAGE = {
@@ -27,7 +25,7 @@ COMMANDS = (
 )
 
 
-def spoil(whole: Path, damage: str) -> None:
+def spoil(whole, damage):
     """A copy of the store, s.db, in which the damage was done."""
     shutil.copy(whole, "s.db")
     with closing(sqlite3.connect("s.db")) as store:
@@ -35,9 +33,7 @@ def spoil(whole: Path, damage: str) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_every_reading_command_names_the_run_or_copes(
-    perfctl: Perfctl, replayed: Path, damage: str
-) -> None:
+def test_every_reading_command_names_the_run_or_copes(perfctl, replayed, damage):
     spoil(replayed, DAMAGE[damage])
     for typed in COMMANDS:
         said = perfctl(f"{typed} --store s.db")
@@ -56,9 +52,7 @@ def test_every_reading_command_names_the_run_or_copes(
         ("UPDATE run SET command = '{' WHERE id = 1", "run.command is not a JSON list"),
     ],
 )
-def test_what_is_wrong_with_a_run_is_named_by_its_column(
-    perfctl: Perfctl, replayed: Path, damage: str, said_of_it: str
-) -> None:
+def test_what_is_wrong_with_a_run_is_named_by_its_column(perfctl, replayed, damage, said_of_it):
     spoil(replayed, damage)
     perfctl("show 1 --store s.db").ends(
         4, f"run 1 cannot be analysed: {said_of_it}", "Ingest its report again into a new database"
@@ -66,15 +60,13 @@ def test_what_is_wrong_with_a_run_is_named_by_its_column(
     assert perfctl("show 2 --store s.db").code == 0
 
 
-def test_a_run_whose_sweep_is_gone_is_still_listed_and_shown(
-    perfctl: Perfctl, replayed: Path
-) -> None:
+def test_a_run_whose_sweep_is_gone_is_still_listed_and_shown(perfctl, replayed):
     spoil(replayed, "PRAGMA foreign_keys = OFF; DELETE FROM sweep")
     assert len(perfctl("runs --json --store s.db").json) == 2
     assert perfctl("show 1 --store s.db").code == 0
 
 
-def test_a_damaged_page_costs_its_run_and_says_so(perfctl: Perfctl, replayed: Path) -> None:
+def test_a_damaged_page_costs_its_run_and_says_so(perfctl, replayed):
     shutil.copy(replayed, "s.db")
     ((root,),) = sql("SELECT rootpage FROM sqlite_master WHERE name = 'operation'", "s.db")
     ((size,),) = sql("PRAGMA page_size", "s.db")
@@ -84,9 +76,7 @@ def test_a_damaged_page_costs_its_run_and_says_so(perfctl: Perfctl, replayed: Pa
     perfctl("show 1 --store s.db").ends(4, "run 1 cannot be analysed: the store is damaged")
 
 
-def test_a_reason_of_six_million_letters_is_cut_where_it_is_shown(
-    perfctl: Perfctl, replayed: Path
-) -> None:
+def test_a_reason_of_six_million_letters_is_cut_where_it_is_shown(perfctl, replayed):
     spoil(replayed, "UPDATE gap SET reason = printf('%.*c', 6000000, 'x') WHERE run_id = 1")
     said = perfctl("show 1 --store s.db").ok()
     assert "xxx" in said.out
@@ -94,9 +84,7 @@ def test_a_reason_of_six_million_letters_is_cut_where_it_is_shown(
 
 
 @pytest.mark.parametrize("study", SEEDS)
-def test_a_study_of_a_file_that_cannot_be_read_leaves_no_folder(
-    perfctl: Perfctl, study: str
-) -> None:
+def test_a_study_of_a_file_that_cannot_be_read_leaves_no_folder(perfctl, study):
     Path("perfctl.db").write_bytes(b"SQLite format 3\0" + bytes(3000))
     said = perfctl(f"study {study} --from perfctl.db --out made")
     assert said.code in (1, 4), said.err
@@ -104,7 +92,7 @@ def test_a_study_of_a_file_that_cannot_be_read_leaves_no_folder(
     assert not Path("made").exists()
 
 
-def test_ledger_and_plot_still_show_the_other_run(perfctl: Perfctl, replayed: Path) -> None:
+def test_ledger_and_plot_still_show_the_other_run(perfctl, replayed):
     spoil(replayed, DAMAGE["a record that is none"])
     said = perfctl("ledger --json --store s.db")
     assert (said.code, {row["batch"] for row in said.json["rows"]}) == (4, {32})
@@ -118,7 +106,7 @@ def test_ledger_and_plot_still_show_the_other_run(perfctl: Perfctl, replayed: Pa
         *(f"study {name} --from" for name in SEEDS),
     ],
 )
-def test_a_named_pipe_is_refused_and_never_waited_for(perfctl: Perfctl, typed: str) -> None:
+def test_a_named_pipe_is_refused_and_never_waited_for(perfctl, typed):
     os.mkfifo("pipe.db")
     said = perfctl(f"{typed} pipe.db")
     assert said.code in (1, 2, 4), said.err

@@ -1,17 +1,14 @@
 """The store as a folder of Parquet files, and SQL on it."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.commands.query import query_dataset
 from perfctl.orchestrator.errors import ToolMissing
 from perfctl.orchestrator.store import database, query
-from tests.cli.conftest import Perfctl, sql
+from tests.cli.conftest import sql
 from tests.cli.test_ingest import NCU
 
 duckdb = pytest.importorskip("duckdb")
@@ -19,7 +16,7 @@ DATA = Path(__file__).resolve().parent.parent / "data"
 
 
 @pytest.fixture
-def store(perfctl: Perfctl, recorded: Path) -> Path:
+def store(perfctl, recorded):
     """Real recordings of two profilers, and synthetic counters and kernels, in three sweeps."""
     Path("b8.csv").write_text(NCU.format(count=5))
     perfctl("ingest", recorded)
@@ -28,13 +25,11 @@ def store(perfctl: Perfctl, recorded: Path) -> Path:
     return Path("perfctl.db")
 
 
-def parts() -> set[str]:
+def parts():
     return {str(file) for file in Path("data").rglob("*.parquet")}
 
 
-def test_every_table_of_the_dataset_has_the_rows_columns_and_nulls_of_the_store(
-    perfctl: Perfctl, store: Path
-) -> None:
+def test_every_table_of_the_dataset_has_the_rows_columns_and_nulls_of_the_store(perfctl, store):
     assert perfctl("export --dataset data").code == 0
     with database.open_store_for_reading(store) as connection:
         for table in query.list_table_names():
@@ -53,7 +48,7 @@ def test_every_table_of_the_dataset_has_the_rows_columns_and_nulls_of_the_store(
             assert sorted(map(repr, found)) == sorted(map(repr, plain(rows, found))), table
 
 
-def plain(rows: list[dict[str, Any]], like: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def plain(rows, like):
     """Whole numbers as floats where Parquet's column is of floats, which it is for the
     type NUMERIC."""
     floats = {name for row in like for name, value in row.items() if isinstance(value, float)}
@@ -66,9 +61,7 @@ def plain(rows: list[dict[str, Any]], like: list[dict[str, Any]]) -> list[dict[s
     ]
 
 
-def test_files_lie_by_sweep_and_profiler_and_pandas_reads_them(
-    perfctl: Perfctl, store: Path
-) -> None:
+def test_files_lie_by_sweep_and_profiler_and_pandas_reads_them(perfctl, store):
     import pandas
 
     perfctl("export --dataset data")
@@ -89,9 +82,7 @@ def test_files_lie_by_sweep_and_profiler_and_pandas_reads_them(
     ] == counted
 
 
-def test_later_runs_add_files_and_leave_the_others_as_they_are(
-    perfctl: Perfctl, store: Path
-) -> None:
+def test_later_runs_add_files_and_leave_the_others_as_they_are(perfctl, store):
     perfctl("export --dataset data")
     before = {file: Path(file).stat().st_mtime_ns for file in parts() if "/columns/" not in file}
     assert "every run" in perfctl("export --dataset data").out
@@ -111,9 +102,7 @@ def test_later_runs_add_files_and_leave_the_others_as_they_are(
     assert said.json == [{"n": runs, "ids": runs}]
 
 
-def test_a_dataset_of_another_store_and_a_folder_of_other_things_are_refused(
-    perfctl: Perfctl, store: Path
-) -> None:
+def test_a_dataset_of_another_store_and_a_folder_of_other_things_are_refused(perfctl, store):
     perfctl("export --dataset data")
     Path("other.csv").write_text(NCU.format(count=9))
     perfctl("ingest other.csv --store other.db")
@@ -143,9 +132,7 @@ def test_a_dataset_of_another_store_and_a_folder_of_other_things_are_refused(
         ("select nothing from run", "nothing"),
     ],
 )
-def test_the_sql_reads_the_dataset_and_nothing_else(
-    perfctl: Perfctl, dataset: Path, typed: str, why: str
-) -> None:
+def test_the_sql_reads_the_dataset_and_nothing_else(perfctl, dataset, typed, why):
     shutil.copytree(dataset, "data")
     Path("secret.txt").write_text("password")
     said = perfctl("query", "--dataset", "data", typed)
@@ -157,7 +144,7 @@ def test_the_sql_reads_the_dataset_and_nothing_else(
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def dataset(tmp_path_factory):
     from perfctl import ingest
     from perfctl.orchestrator.commands.export import export_dataset
 
@@ -168,8 +155,8 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_query_that_takes_too_long_is_stopped_and_a_missing_duckdb_is_named(
-    perfctl: Perfctl, dataset: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    perfctl, dataset, monkeypatch
+):
     said = perfctl(
         f"query --dataset {dataset} 'select sum(a.i * b.i) from range(1000000) a(i), range(1000000) b(i)' --timeout 0.5",
     )

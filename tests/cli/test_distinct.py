@@ -7,21 +7,19 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from perfctl import parsers
 from perfctl.orchestrator.counts.kernels.replays import build_first_pass
 from perfctl.records.report import Kernel, Range
-from tests.cli.conftest import Perfctl
 
 RECORDINGS = Path(__file__).resolve().parent.parent / "data" / "h100"
 ATTENTION = ("model.layers.1.self_attn", "backward")
 Row = tuple[str, str]
 
 
-def plain_step(own_ranges: bool) -> str:
+def plain_step(own_ranges):
     """The plan that torch.profiler's trace of the same step gives. The sums of two gradients are of
     the layer whose node ran before them; ``own_ranges``: as if its range had enclosed them."""
     folder = RECORDINGS / "ncu-blocks" / "b8"
@@ -43,7 +41,7 @@ def plain_step(own_ranges: bool) -> str:
     return json.dumps(build_first_pass(kernels, ops, ranges).as_json())
 
 
-def ledger(perfctl: Perfctl, folder: Path) -> dict[Row, dict[str, Any]]:
+def ledger(perfctl, folder):
     store = f"{folder.parent.name}-{folder.name}.db"
     assert perfctl(f"replay {folder} --store {store} --out {store}-runs").code == 0
     rows = perfctl(f"ledger --store {store} --each --json").json["rows"]
@@ -51,13 +49,11 @@ def ledger(perfctl: Perfctl, folder: Path) -> dict[Row, dict[str, Any]]:
 
 
 @pytest.fixture
-def distinct(tmp_path: Path) -> Path:
+def distinct(tmp_path):
     return shutil.copytree(RECORDINGS / "ncu-distinct", tmp_path / "with-plan" / "ncu-distinct")
 
 
-def test_what_ncu_left_out_has_the_counts_of_the_run_that_counted_everything(
-    perfctl: Perfctl, distinct: Path
-) -> None:
+def test_what_ncu_left_out_has_the_counts_of_the_run_that_counted_everything(perfctl, distinct):
     (distinct / "b8" / "launches.json").write_text(plain_step(own_ranges=False))
     whole, made = ledger(perfctl, RECORDINGS / "ncu-blocks"), ledger(perfctl, distinct)
     counts = [{key: row["executed_flops"] for key, row in rows.items()} for rows in (whole, made)]
@@ -67,9 +63,7 @@ def test_what_ncu_left_out_has_the_counts_of_the_run_that_counted_everything(
     assert states == {"measured", "approximate"}
 
 
-def test_what_is_not_taken_over_makes_a_lower_bound_that_says_why(
-    perfctl: Perfctl, distinct: Path
-) -> None:
+def test_what_is_not_taken_over_makes_a_lower_bound_that_says_why(perfctl, distinct):
     (distinct / "b8" / "launches.json").write_text(plain_step(own_ranges=True))
     whole, made = ledger(perfctl, RECORDINGS / "ncu-blocks"), ledger(perfctl, distinct)
     row = made[ATTENTION]

@@ -1,12 +1,8 @@
 """perfctl estimate from the command line's side."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
-
-from tests.cli.conftest import Perfctl
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
 
@@ -86,7 +82,7 @@ if not hasattr(torch.ops.perfctl_test, "fused"):
 
 
 @pytest.fixture
-def estimate(perfctl: Perfctl) -> Perfctl:
+def estimate(perfctl):
     """Estimate what is typed, in a folder with the models above."""
     Path("models.py").write_text(MODEL)
     return lambda typed: perfctl("estimate", *typed.split())
@@ -136,9 +132,7 @@ def estimate(perfctl: Perfctl) -> Perfctl:
         ("no/such/file.py:net --input 8", 2, "does not exist"),
     ],
 )
-def test_bad_input_is_one_clear_line(
-    estimate: Perfctl, typed: str, code: int, refusal: str
-) -> None:
+def test_bad_input_is_one_clear_line(estimate, typed, code, refusal):
     answer = estimate(typed)
     assert (answer.code, answer.err.count("\n")) == (code, 1)
     assert refusal in answer.err
@@ -186,8 +180,8 @@ def test_bad_input_is_one_clear_line(
     ],
 )
 def test_an_estimate_of_a_model_of_the_users_prints_its_work_and_assumptions(
-    estimate: Perfctl, typed: str, parts: tuple[str, ...]
-) -> None:
+    estimate, typed, parts
+):
     """What torch says about an old driver is silenced."""
     answer = estimate(typed)
     assert (answer.code, answer.err) == (0, "")

@@ -1,11 +1,8 @@
 """perfctl estimate --precision from the command line's side: mnist_cnn at batch 64, by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from perfctl.orchestrator.report.numbers import format_si
-from tests.cli.conftest import Perfctl
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
 
@@ -17,9 +14,7 @@ ESTIMATE = f"estimate mnist_cnn --batch {BATCH}"
 
 
 @pytest.mark.parametrize(("option", "name"), [("", "fp32"), ("--precision fp16", "fp16")])
-def test_the_json_has_the_types_and_fp32_is_the_default(
-    perfctl: Perfctl, option: str, name: str
-) -> None:
+def test_the_json_has_the_types_and_fp32_is_the_default(perfctl, option, name):
     found = perfctl(f"{ESTIMATE} {option} --json").json["batches"][str(BATCH)]
     types = {row["type"]: row["forward_macs"] for row in found["types"] if row["forward_macs"]}
     assert (found["precision"], types) == (name, {name: MACS})
@@ -28,14 +23,12 @@ def test_the_json_has_the_types_and_fp32_is_the_default(
 
 
 @pytest.mark.parametrize("size", [128 * 10 * 2, 129 * 10 * 4])
-def test_a_hand_value_in_bytes_is_right_for_the_kept_and_for_the_cast_weights(
-    perfctl: Perfctl, size: int
-) -> None:
+def test_a_hand_value_in_bytes_is_right_for_the_kept_and_for_the_cast_weights(perfctl, size):
     said = perfctl(f"{ESTIMATE} --precision bf16 --layer fc2 --check '{size} B'")
     assert f"{size:,} B is correct" in said.out
 
 
-def test_fp8_names_the_linear_layers_that_it_does_not_take(perfctl: Perfctl) -> None:
+def test_fp8_names_the_linear_layers_that_it_does_not_take(perfctl):
     text = perfctl(f"{ESTIMATE} --precision fp8 --mode infer").out
     lines = [line.split() for line in text.splitlines() if line.startswith(("fp8 ", "bf16 "))]
     rows = {line[0]: " ".join(line[1:3]) for line in lines}
@@ -44,7 +37,7 @@ def test_fp8_names_the_linear_layers_that_it_does_not_take(perfctl: Perfctl) -> 
     assert "fp8: assumed:" in text
 
 
-def test_sheets_show_the_types(perfctl: Perfctl) -> None:
+def test_sheets_show_the_types(perfctl):
     network = perfctl(f"{ESTIMATE} --precision tf32 --sheet").out
     (row,) = (line.split() for line in network.splitlines() if line.startswith("conv2 "))
     assert row[:3] == ["conv2", "Conv2d", "tf32"]

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import csv
 import json
 import sys
@@ -8,22 +6,22 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.store import query
-from tests.cli.conftest import Perfctl, sql
+from tests.cli.conftest import sql
 
 
-def cells(path: Path) -> list[dict[str, str]]:
+def cells(path):
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
-def mine() -> set[str]:
+def mine():
     """Names in this folder; SQLite's own beside the store left out."""
     return {path.name for path in Path().iterdir() if not path.name.endswith(("-wal", "-shm"))}
 
 
 def test_every_table_leaves_with_all_its_rows_and_a_table_that_describes_the_columns(
-    perfctl: Perfctl, replayed: Path
-) -> None:
+    perfctl, replayed
+):
     assert perfctl(f"export --all --store {replayed}").code == 0
     files = {file.stem for file in Path("perfctl-export").iterdir()}
     assert files == {*query.list_table_names(), "ledger", "columns"}
@@ -37,18 +35,14 @@ def test_every_table_leaves_with_all_its_rows_and_a_table_that_describes_the_col
     assert described["ledger", "estimated_flops"]["unit"] == "FLOP"
 
 
-def test_null_is_empty_an_empty_text_is_quoted_and_zero_is_zero(
-    perfctl: Perfctl, hostile: Path
-) -> None:
+def test_null_is_empty_an_empty_text_is_quoted_and_zero_is_zero(perfctl, hostile):
     perfctl("export --all")
     lines = Path("perfctl-export/counter.csv").read_text().splitlines()
     assert [line.split(",")[2] for line in lines[1:]] == ["0", "", "2.5"]
     assert Path("perfctl-export/environment.csv").read_text().splitlines()[1] == '1,empty,""'
 
 
-def test_text_that_a_spreadsheet_would_run_gets_an_apostrophe_and_numbers_none(
-    perfctl: Perfctl, hostile: Path
-) -> None:
+def test_text_that_a_spreadsheet_would_run_gets_an_apostrophe_and_numbers_none(perfctl, hostile):
     perfctl("export --all --out guarded")
     assert cells(Path("guarded/kernel.csv"))[0]["name"].startswith("'=HYPERLINK")
     assert cells(Path("guarded/gap.csv"))[0]["reason"] == "'-1+1|cmd"
@@ -58,7 +52,7 @@ def test_text_that_a_spreadsheet_would_run_gets_an_apostrophe_and_numbers_none(
     assert cells(Path("raw/kernel.csv"))[0]["name"].startswith("=HYPERLINK")
 
 
-def test_json_has_null_for_what_is_not_known_and_is_strict(perfctl: Perfctl, hostile: Path) -> None:
+def test_json_has_null_for_what_is_not_known_and_is_strict(perfctl, hostile):
     assert perfctl("export --all -f json").code == 0
     text = Path("perfctl-export.json").read_text(encoding="utf-8")
     found = json.loads(text, parse_constant=lambda word: pytest.fail(word))["tables"]
@@ -66,7 +60,7 @@ def test_json_has_null_for_what_is_not_known_and_is_strict(perfctl: Perfctl, hos
     assert [row["value"] for row in found["counter"]] == [0, None, 2.5]
 
 
-def test_only_the_runs_that_were_asked_for_leave(perfctl: Perfctl, replayed: Path) -> None:
+def test_only_the_runs_that_were_asked_for_leave(perfctl, replayed):
     perfctl(f"export --table step --table device --run 2 --store {replayed}")
     assert {row["run_id"] for row in cells(Path("perfctl-export/step.csv"))} == {"2"}
     assert len(cells(Path("perfctl-export/device.csv"))) == 1
@@ -85,18 +79,14 @@ def test_only_the_runs_that_were_asked_for_leave(perfctl: Perfctl, replayed: Pat
         (("--out", "a.txt", "--format", "json"), b"{"),
     ],
 )
-def test_the_name_of_the_file_tells_the_format(
-    perfctl: Perfctl, hostile: Path, words: tuple[str, ...], begins: bytes
-) -> None:
+def test_the_name_of_the_file_tells_the_format(perfctl, hostile, words, begins):
     for library in {".xlsx": ["openpyxl"], ".parquet": ["pyarrow"]}.get(Path(words[1]).suffix, []):
         pytest.importorskip(library)
     assert perfctl("export", *words).code == 0
     assert Path(words[1]).read_bytes().startswith(begins)
 
 
-def test_a_folder_that_is_replaced_keeps_what_is_not_perfctls(
-    perfctl: Perfctl, hostile: Path
-) -> None:
+def test_a_folder_that_is_replaced_keeps_what_is_not_perfctls(perfctl, hostile):
     Path("out").mkdir()
     Path("out/notes.txt").write_text("mine")
     assert perfctl("export --all --out out").code == 2
@@ -105,10 +95,8 @@ def test_a_folder_that_is_replaced_keeps_what_is_not_perfctls(
     assert Path("out/kernel.csv").exists()
 
 
-def test_a_write_that_fails_leaves_nothing_behind(
-    perfctl: Perfctl, hostile: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object, **__: object) -> None:
+def test_a_write_that_fails_leaves_nothing_behind(perfctl, hostile, monkeypatch):
+    def full(*_, **__):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("perfctl.orchestrator.report.files.tables.write_csv", full)
@@ -119,13 +107,13 @@ def test_a_write_that_fails_leaves_nothing_behind(
 
 @pytest.mark.parametrize(("form", "library"), [("parquet", "pyarrow"), ("xlsx", "openpyxl")])
 def test_a_missing_library_is_named_with_how_to_get_it(
-    perfctl: Perfctl, hostile: Path, monkeypatch: pytest.MonkeyPatch, form: str, library: str
-) -> None:
+    perfctl, hostile, monkeypatch, form, library
+):
     monkeypatch.setitem(sys.modules, library, None)
     perfctl(f"export -f {form}").ends(1, library, "perfctl[export]")
 
 
-def test_parquet_keeps_types_and_nulls(perfctl: Perfctl, hostile: Path) -> None:
+def test_parquet_keeps_types_and_nulls(perfctl, hostile):
     parquet = pytest.importorskip(
         "pyarrow.parquet", reason="pyarrow is not installed (extra 'export')"
     )
@@ -143,8 +131,8 @@ def test_parquet_keeps_types_and_nulls(perfctl: Perfctl, hostile: Path) -> None:
 
 
 def test_a_workbook_has_a_sheet_a_table_text_that_is_no_formula_and_whole_large_numbers(
-    perfctl: Perfctl, hostile: Path
-) -> None:
+    perfctl, hostile
+):
     openpyxl = pytest.importorskip("openpyxl", reason="openpyxl is not installed (extra 'export')")
     epoch = 1_700_000_000_123_456_789
     sql(f"UPDATE kernel_launch SET start_ns = {epoch} WHERE id = 1")

@@ -1,12 +1,8 @@
 """Errors name fields; what is printed names the options of the command that runs."""
 
-from __future__ import annotations
-
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer.main
@@ -14,12 +10,11 @@ import typer.main
 from perfctl.orchestrator.cli import commands as declared
 from perfctl.orchestrator.cli.main import build_application
 from perfctl.orchestrator.errors import FIELD, UsageError
-from tests.cli.conftest import Perfctl
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def commands(command, words=()):
     """Every declared command, with the words that call it."""
     for name, inside in getattr(command, "commands", {}).items():
         yield from commands(inside, (*words, name))
@@ -30,13 +25,13 @@ def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[
 EVERY = dict(commands(typer.main.get_command(build_application())))
 
 
-def with_options(text: str, *words: str) -> str:
+def with_options(text, *words):
     """The text as it is printed while the command that ``words`` call runs."""
     return declared.replace_fields_with_options(text, EVERY[words].context_settings["obj"])
 
 
 @pytest.mark.parametrize("words", EVERY, ids=" ".join)
-def test_every_field_of_every_command_becomes_what_a_user_types(words: tuple[str, ...]) -> None:
+def test_every_field_of_every_command_becomes_what_a_user_types(words):
     command = EVERY[words]
     params = {param.name: param for param in command.params}
     for field in command.context_settings["obj"].declared_options:
@@ -65,13 +60,11 @@ def test_every_field_of_every_command_becomes_what_a_user_types(words: tuple[str
         (("runs",), "`data_dir` is an option of sweeps", "data dir is an option of sweeps"),
     ],
 )
-def test_options_of_the_command_are_printed_for_fields(
-    words: tuple[str, ...], text: str, printed: str
-) -> None:
+def test_options_of_the_command_are_printed_for_fields(words, text, printed):
     assert with_options(text, *words) == printed
 
 
-def test_advice_about_a_field_that_the_command_lacks_is_dropped() -> None:
+def test_advice_about_a_field_that_the_command_lacks_is_dropped():
     flags = declared.map_fields_to_flags(EVERY[("show",)].context_settings["obj"])
     for remedy, printed in (("Omit `gpus`", "--store is wrong"), ("Omit `store`", None)):
         error = UsageError("`store` is wrong", remedy)
@@ -79,13 +72,13 @@ def test_advice_about_a_field_that_the_command_lacks_is_dropped() -> None:
         assert str(error) == (printed or "--store is wrong. Omit --store")
 
 
-def test_warnings_are_printed_with_options(capsys: pytest.CaptureFixture[str]) -> None:
+def test_warnings_are_printed_with_options(capsys):
     command = EVERY[("scrub",)].context_settings["obj"]
     declared.TerminalEvents(command, lambda *step: None).warning("use `force`")
     assert capsys.readouterr().err == "warning: use --force\n"
 
 
-def texts_of(file: Path) -> Iterator[str]:
+def texts_of(file):
     """The texts of a module that are no docstrings."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
@@ -95,7 +88,7 @@ def texts_of(file: Path) -> Iterator[str]:
             yield node.value
 
 
-def test_every_field_that_a_text_names_is_an_option_of_a_command() -> None:
+def test_every_field_that_a_text_names_is_an_option_of_a_command():
     """Derived from all texts of the program: a field that no command takes is a wrong name."""
     flags = set().union(
         *(
@@ -110,9 +103,7 @@ def test_every_field_that_a_text_names_is_an_option_of_a_command() -> None:
     assert fields - flags == set()
 
 
-def test_a_refusal_of_an_action_reaches_the_user_with_its_option(
-    perfctl: Perfctl,
-) -> None:
+def test_a_refusal_of_an_action_reaches_the_user_with_its_option(perfctl):
     said = perfctl("torch -b 4 --sweep-name a/b")
     assert (said.code, said.err.startswith("perfctl: --sweep-name: invalid folder name 'a/b'")) == (
         2,
@@ -123,10 +114,8 @@ def test_a_refusal_of_an_action_reaches_the_user_with_its_option(
     assert list(Path().iterdir()) == []
 
 
-def test_the_mode_of_dlprof_is_not_the_mode_of_the_workload(
-    perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(mode: str, **others: object) -> None:
+def test_the_mode_of_dlprof_is_not_the_mode_of_the_workload(perfctl, monkeypatch):
+    def refuse(mode, **others):
         raise UsageError(f"`mode` must be simple or pytorch, got {mode}")
 
     monkeypatch.setattr("perfctl.orchestrator.launch.profilers.dlprof.DLProf", refuse)
@@ -137,7 +126,7 @@ def test_the_mode_of_dlprof_is_not_the_mode_of_the_workload(
     )
 
 
-def errors_in(file: Path) -> Iterator[str]:
+def errors_in(file):
     """The texts of the errors that a module raises."""
     for raised in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(raised, ast.Raise) and isinstance(raised.exc, ast.Call):
@@ -146,7 +135,7 @@ def errors_in(file: Path) -> Iterator[str]:
                     yield part.value
 
 
-def test_errors_name_fields_and_no_options() -> None:
+def test_errors_name_fields_and_no_options():
     """Whole commands, and options of the workload's own, may stand in them."""
     own_words = re.compile(r"perfctl |python |--weights |--data-dir |--help |--json ")
     rooms = ("commands", "estimate", "ingest", "predict")

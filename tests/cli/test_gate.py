@@ -1,7 +1,5 @@
 """perfctl gate: a committed baseline, what fails it, and the templates for CI."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -31,13 +29,13 @@ RECORDED = ROOT / "tests/data/recorded-cpu/torch"
 
 
 @pytest.fixture(scope="module")
-def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def baseline(tmp_path_factory):
     path = tmp_path_factory.mktemp("gate") / "perfctl-gate.json"
     perfctl.gate(path, update=True, runs=[str(RECORDED)], name="cnn")
     return path
 
 
-def changed(baseline: Path, to: Path) -> Path:
+def changed(baseline, to):
     """conv2 of batch 16 does 26 x 26 outputs less one side: 2 x 16 x 24 x 24 x 64 x 32 x 9 FLOPs,
     here half of that before."""
     flops = 2 * 16 * 24 * 24 * 64 * 32 * 9
@@ -47,15 +45,15 @@ def changed(baseline: Path, to: Path) -> Path:
     return to
 
 
-def test_the_same_recording_passes_and_the_python_api_is_not_its_package(baseline: Path) -> None:
+def test_the_same_recording_passes_and_the_python_api_is_not_its_package(baseline):
     (found,) = perfctl.gate(baseline)
     assert not found.failed and not found.undecided and callable(perfctl.gate)
 
 
 @pytest.mark.usefixtures("quick_sweeps")
 def test_a_run_of_today_does_the_work_of_a_recording_of_another_day(
-    baseline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    baseline, tmp_path, monkeypatch
+):
     """The recording is of 2026-11-20, of another machine and release of torch. A release may call
     other operators, and time is not held here; FLOPs, steps and parameters have to be the same."""
     monkeypatch.chdir(tmp_path)
@@ -70,7 +68,7 @@ def test_a_run_of_today_does_the_work_of_a_recording_of_another_day(
     assert [row for row in exact if row.result != SAME] == []
 
 
-def test_a_second_update_of_the_same_recording_adds_no_session(baseline: Path) -> None:
+def test_a_second_update_of_the_same_recording_adds_no_session(baseline):
     before = baseline.read_text()
     perfctl.gate(baseline, update=True)
     assert baseline.read_text() == before
@@ -90,9 +88,7 @@ def test_a_second_update_of_the_same_recording_adds_no_session(baseline: Path) -
         lambda text: "[" * 100_000,
     ],
 )
-def test_a_damaged_baseline_is_one_error_that_names_it(
-    baseline: Path, tmp_path: Path, damage: object
-) -> None:
+def test_a_damaged_baseline_is_one_error_that_names_it(baseline, tmp_path, damage):
     path = tmp_path / "hurt.json"
     text = baseline.read_text()
     path.write_text(damage(text))  # type: ignore[operator]
@@ -101,7 +97,7 @@ def test_a_damaged_baseline_is_one_error_that_names_it(
         perfctl.gate(path)
 
 
-def shell_of(name: str) -> str:
+def shell_of(name):
     """The script of a template."""
     found = yaml.safe_load((ROOT / "examples/ci" / name).read_text())
     if name == "action.yml":
@@ -112,7 +108,7 @@ def shell_of(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["action.yml", "gitlab-ci.yml", "pre-commit-hooks.yaml"])
-def test_a_template_is_red_and_names_the_layer(name: str, baseline: Path, tmp_path: Path) -> None:
+def test_a_template_is_red_and_names_the_layer(name, baseline, tmp_path):
     red = changed(baseline, tmp_path / "red.json")
     program = tmp_path / "bin/perfctl"
     program.parent.mkdir()
@@ -140,7 +136,7 @@ def test_a_template_is_red_and_names_the_layer(name: str, baseline: Path, tmp_pa
     assert ("::error file=" in ran.stdout) == (name == "action.yml")
 
 
-def test_what_a_trace_that_stopped_early_lacks_is_not_called_better() -> None:
+def test_what_a_trace_that_stopped_early_lacks_is_not_called_better():
     place = QuantityPlace(batch=8, direction="forward")
     whole = MeasuredQuantities({place: {"flops": 1000, "operations": 7}})
     part = MeasuredQuantities(
@@ -159,7 +155,7 @@ def test_what_a_trace_that_stopped_early_lacks_is_not_called_better() -> None:
     ]
 
 
-def test_the_baseline_holds_one_line_a_place(baseline: Path) -> None:
+def test_the_baseline_holds_one_line_a_place(baseline):
     held = json.loads(baseline.read_text())["entries"][0]["places"]
     assert sum(line.startswith("    {") for line in baseline.read_text().splitlines()) == len(held)
 
@@ -173,8 +169,8 @@ def factory():
 
 
 def test_a_change_of_the_models_code_makes_the_build_red_from_any_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
+    tmp_path, monkeypatch, request
+):
     """3 x 3 weights become 5 x 5; the baseline finds the file beside itself, wherever the gate is
     called. The texts have different lengths, by which Python tells files of one second apart."""
     call = request.getfixturevalue("perfctl")

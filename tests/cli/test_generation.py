@@ -1,12 +1,8 @@
 """perfctl estimate --prompt from the command line's side."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
-
-from tests.cli.conftest import Perfctl
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
 FILE = Path(__file__).parents[1] / "data" / "scripts" / "language_model.py"
@@ -14,7 +10,7 @@ ESTIMATE = f"estimate {FILE}:mixture --prompt 6 --generate 5"
 MOVED = ("weight_bytes", "cache_read_bytes", "cache_written_bytes")
 
 
-def test_json_has_every_layer_of_each_phase(perfctl: Perfctl) -> None:
+def test_json_has_every_layer_of_each_phase(perfctl):
     found = perfctl(f"{ESTIMATE} --batches 1,2 --json").json["batches"]
     for phase in (phase for batch in found.values() for phase in batch["phases"]):
         layers = phase["layers"]
@@ -24,9 +20,7 @@ def test_json_has_every_layer_of_each_phase(perfctl: Perfctl) -> None:
     assert two["bytes_at_end"] == 2 * one["bytes_at_end"] == 2 * 11 * one["bytes_per_token"]
 
 
-def test_a_model_that_is_cast_whole_reads_half_the_bytes_and_does_the_same_work(
-    perfctl: Perfctl,
-) -> None:
+def test_a_model_that_is_cast_whole_reads_half_the_bytes_and_does_the_same_work(perfctl):
     totals = []
     for precision in ("fp32", "bf16-true"):
         found = perfctl(f"{ESTIMATE} --precision {precision} --json").json["batches"]["1"]
@@ -36,7 +30,7 @@ def test_a_model_that_is_cast_whole_reads_half_the_bytes_and_does_the_same_work(
     assert all(cast[name] == whole[name] / 2 > 0 for name in MOVED)
 
 
-def test_layers_are_shown_on_request_and_a_part_of_the_model_alone(perfctl: Perfctl) -> None:
+def test_layers_are_shown_on_request_and_a_part_of_the_model_alone(perfctl):
     assert perfctl(f"{ESTIMATE} --all").out.count("blocks.2.attention.kv") == 2, "once a phase"
     part = perfctl(f"{ESTIMATE} --layer blocks.1").out
     assert "blocks.1.attention.kv" in part and "blocks.2" not in part
@@ -51,7 +45,7 @@ def test_layers_are_shown_on_request_and_a_part_of_the_model_alone(perfctl: Perf
         ("html", "<figcaption>Decode, by layer"),
     ],
 )
-def test_the_sheet_comes_in_every_format(perfctl: Perfctl, form: str, piece: str) -> None:
+def test_the_sheet_comes_in_every_format(perfctl, form, piece):
     out = perfctl(f"{ESTIMATE} --sheet --format {form}").out
     assert piece in out and "total" in out
     assert "blocks.0.mlp.experts" in out.replace("\\_", "_")

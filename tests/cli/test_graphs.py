@@ -1,20 +1,14 @@
 """Graphs and phases as a user meets them: ``ingest --capture``, and what show, ledger and the
 page say."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-from tests.cli.conftest import Perfctl
 from tests.make import kineto as traces
 from tests.make.nsys_sqlite import LAUNCH, NsysBuilder, captured, replay
 
 
 @pytest.fixture
-def taken(perfctl: Perfctl, tmp_path: Path) -> Any:
+def taken(perfctl, tmp_path):
     run, capture = (
         traces.executing(tmp_path / "run.json", replays=2),
         traces.capturing(tmp_path / "graphs.json"),
@@ -22,21 +16,19 @@ def taken(perfctl: Perfctl, tmp_path: Path) -> Any:
     return perfctl(f"ingest {run} {capture} --capture {capture}")
 
 
-def test_ingest_says_how_much_of_the_kernel_time_has_a_module(
-    taken: Any, perfctl: Perfctl, tmp_path: Path
-) -> None:
+def test_ingest_says_how_much_of_the_kernel_time_has_a_module(taken, perfctl, tmp_path):
     assert taken.code == 0
     assert "100.0% of the kernel time has a module" in taken.out
     again = perfctl(f"ingest {tmp_path / 'run.json'} --again --json").json
     assert again["runs"][0]["kernel_time_with_module"] == 0  # the capture is in another place
 
 
-def test_the_ledger_has_paper_flops_of_captured_operators(taken: Any, perfctl: Perfctl) -> None:
+def test_the_ledger_has_paper_flops_of_captured_operators(taken, perfctl):
     rows = perfctl("ledger --json").json
     assert str(2 * 8 * 16 * 32) in str(rows)
 
 
-def test_the_store_answers_by_phase(taken: Any, perfctl: Perfctl) -> None:
+def test_the_store_answers_by_phase(taken, perfctl):
     query = "SELECT phase, sum(decode_tokens) AS tokens FROM served_step GROUP BY phase"
     assert perfctl("query", query, "--json").json == [{"phase": "decode", "tokens": 16}]
     query = "SELECT capture, matched, how, confidence FROM graph_launch"
@@ -47,8 +39,8 @@ def test_the_store_answers_by_phase(taken: Any, perfctl: Perfctl) -> None:
 
 
 def test_the_trace_of_a_capture_is_read_with_the_others_of_its_folder_and_is_no_run(
-    perfctl: Perfctl, tmp_path: Path
-) -> None:
+    perfctl, tmp_path
+):
     folder = tmp_path / "both"
     folder.mkdir()
     capture = traces.capturing(folder / "graphs.json")
@@ -67,9 +59,7 @@ def test_the_trace_of_a_capture_is_read_with_the_others_of_its_folder_and_is_no_
     assert len(perfctl("runs --json").json) == 2
 
 
-def test_show_says_how_layers_of_graphs_in_a_report_of_nsys_were_found(
-    perfctl: Perfctl, tmp_path: Path
-) -> None:
+def test_show_says_how_layers_of_graphs_in_a_report_of_nsys_were_found(perfctl, tmp_path):
     builder = captured(NsysBuilder("2026.1"))
     builder.range("perfctl:step:0", LAUNCH, LAUNCH + 90)
     replay(builder, [101, 102, 103, 104], LAUNCH)
@@ -85,9 +75,7 @@ def test_show_says_how_layers_of_graphs_in_a_report_of_nsys_were_found(
     ]
 
 
-def test_show_and_ledger_say_phase_tokens_and_how_modules_were_found(
-    taken: Any, perfctl: Perfctl
-) -> None:
+def test_show_and_ledger_say_phase_tokens_and_how_modules_were_found(taken, perfctl):
     for said in (perfctl("show 1").out, perfctl("ledger --explain").out):
         words = " ".join(said.split())
         assert "10 of 10 kernels of graphs by the capture (inferred, confidence 1.00)" in words
@@ -96,7 +84,7 @@ def test_show_and_ledger_say_phase_tokens_and_how_modules_were_found(
         assert "Decode by part of the model: 2 steps, 16 tokens" in words
 
 
-def test_the_page_has_prefill_and_decode(taken: Any, perfctl: Perfctl, tmp_path: Path) -> None:
+def test_the_page_has_prefill_and_decode(taken, perfctl, tmp_path):
     assert perfctl(f"report -o {tmp_path / 'page.html'}").code == 0
     page = (tmp_path / "page.html").read_text()
     assert "Prefill and decode" in page

@@ -1,22 +1,19 @@
 """perfctl ingest --guess-layers: from a report without ranges to rows that are marked
 as guessed."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Perfctl, sql
+from tests.cli.conftest import sql
 from tests.make.known_network import mnist, step
 from tests.make.nsys_sqlite import NsysBuilder
 
 pytest.importorskip("torch", reason="torch is not installed")
 
 
-def report(folder: Path, truth: list[Any], *, layer: str | None = None) -> Path:
+def report(folder, truth, *, layer=None):
     """A synthetic nsys export of these launches; one of them inside a layer's range where ``layer``
     is given."""
     builder = NsysBuilder()
@@ -32,7 +29,7 @@ OPTIONS = ("--workload", "mnist_cnn", "--batch", 64, "--guess-layers")
 PLACES = "SELECT layer, direction, layer_source FROM kernel ORDER BY launch"
 
 
-def test_guessed_layers_are_marked_in_the_store_and_on_the_page(perfctl: Perfctl) -> None:
+def test_guessed_layers_are_marked_in_the_store_and_on_the_page(perfctl):
     truth = step(mnist(64)) * 3
     assert perfctl("ingest", report(Path(), truth), *OPTIONS).code == 0
     found = sql(PLACES)
@@ -46,12 +43,10 @@ def test_guessed_layers_are_marked_in_the_store_and_on_the_page(perfctl: Perfctl
     assert "guessed the layer for" in text and "from the order and shape of" in text
 
 
-def test_the_estimate_runs_in_a_new_interpreter(
-    perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_estimate_runs_in_a_new_interpreter(perfctl, monkeypatch):
     """OpenMP threads that torch started before a fork are missing in the fork: it would hang."""
 
-    def refuse() -> int:
+    def refuse():
         raise AssertionError("forked after torch ran")
 
     monkeypatch.setattr("os.fork", refuse)
@@ -59,7 +54,7 @@ def test_the_estimate_runs_in_a_new_interpreter(
     assert perfctl("ingest", path, *OPTIONS).code == 0
 
 
-def test_a_ledger_of_runs_without_layers_says_how_to_get_them(perfctl: Perfctl) -> None:
+def test_a_ledger_of_runs_without_layers_says_how_to_get_them(perfctl):
     path = report(Path(), step(mnist(64)) * 3)
     assert perfctl(f"ingest {path} --workload mnist_cnn --batch 64").code == 0
     without = perfctl("ledger")

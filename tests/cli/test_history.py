@@ -1,23 +1,17 @@
 """perfctl history, from recorded sweeps of the CPU whose steps are stretched by known factors."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-
-from tests.cli.conftest import Perfctl
 
 pytest.importorskip("ruptures", reason="perfctl history needs perfctl[history]")
 NOISE = (1.0, 1.01, 0.99, 1.005, 0.995, 1.002, 0.998)
 
 
 @pytest.fixture
-def slower_from_the_eighth_on(repeated: Callable[..., Path]) -> list[Path]:
+def slower_from_the_eighth_on(repeated):
     """Folders of 14 sweeps, a day apart; from the eighth on, steps take 1.5 times as long, and
     torch is another one."""
     folders = []
@@ -34,8 +28,8 @@ def slower_from_the_eighth_on(repeated: Callable[..., Path]) -> list[Path]:
 
 
 def test_the_point_from_which_steps_took_longer_is_named_with_what_else_changed(
-    perfctl: Perfctl, slower_from_the_eighth_on: list[Path], tmp_path: Path
-) -> None:
+    perfctl, slower_from_the_eighth_on, tmp_path
+):
     assert perfctl("ingest", *slower_from_the_eighth_on).code == 0
     said = perfctl(f"history --out {tmp_path / 'history.html'}").ok()
     (line,) = re.findall(r"step [+-].*changed: .*", " ".join(said.out.split()))
@@ -48,7 +42,7 @@ def test_the_point_from_which_steps_took_longer_is_named_with_what_else_changed(
     assert page.count("</tr>") == len(series) + 1, "a row each, below the heads"
 
 
-def test_several_stores_are_one_history(perfctl: Perfctl, replayed: Path, tmp_path: Path) -> None:
+def test_several_stores_are_one_history(perfctl, replayed, tmp_path):
     other = tmp_path / "other" / "second.db"
     other.parent.mkdir()
     shutil.copy(replayed, other)

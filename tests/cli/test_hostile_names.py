@@ -1,14 +1,11 @@
 """Names that try to be SQL, markup, links and terminal commands, from a report through every
 command that shows them."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Perfctl, sql
+from tests.cli.conftest import sql
 from tests.make.nsys_sqlite import NsysBuilder
 
 NAMES = (
@@ -24,7 +21,7 @@ OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e
 
 
 @pytest.fixture
-def store(perfctl: Perfctl, tmp_path: Path) -> Path:
+def store(perfctl, tmp_path):
     """Two runs whose workload, layers, ranges and kernels have these names."""
     for batch in (16, 32):
         builder = NsysBuilder()
@@ -67,9 +64,7 @@ def store(perfctl: Perfctl, tmp_path: Path) -> Path:
         ("plot", "--list"),
     ],
 )
-def test_no_command_sends_a_terminal_what_it_would_obey(
-    perfctl: Perfctl, store: Path, words: tuple[str, ...]
-) -> None:
+def test_no_command_sends_a_terminal_what_it_would_obey(perfctl, store, words):
     said = perfctl(*words)
     assert said.code in (0, 1, 2, 3)
     assert said.out + said.err
@@ -77,14 +72,12 @@ def test_no_command_sends_a_terminal_what_it_would_obey(
     assert "Traceback" not in said.err
 
 
-def test_names_are_bound_and_come_back_whole(perfctl: Perfctl, store: Path) -> None:
+def test_names_are_bound_and_come_back_whole(perfctl, store):
     assert {name for (name,) in sql("SELECT DISTINCT name FROM kernel")} == set(NAMES)
     assert sql("SELECT count(*) FROM run") == [(2,)]
 
 
-def test_pages_and_drawings_hold_them_as_text(
-    perfctl: Perfctl, store: Path, tmp_path: Path
-) -> None:
+def test_pages_and_drawings_hold_them_as_text(perfctl, store, tmp_path):
     assert perfctl("report").code == 0
     for chart in perfctl("plot --list --json").json:
         assert perfctl(f"plot {chart['name']} --out {chart['name']}.svg").code == 0

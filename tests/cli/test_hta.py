@@ -1,8 +1,6 @@
 """A trace that perfctl torch writes, read by HTA (HolisticTraceAnalysis) in whatever Python
 has it."""
 
-from __future__ import annotations
-
 import gzip
 import importlib.util
 import json
@@ -12,8 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from tests.cli.conftest import Perfctl
 
 READING = """
 import json, sys, warnings
@@ -28,7 +24,7 @@ print("READ " + json.dumps({"rows": len(frame), "us": {str(name): float(us) for 
 
 
 @pytest.mark.usefixtures("quick_sweeps")
-def test_hta_reads_a_trace_and_finds_the_same_times(perfctl: Perfctl, tmp_path: Path) -> None:
+def test_hta_reads_a_trace_and_finds_the_same_times(perfctl, tmp_path):
     perfctl(
         "torch --workload lstm --batches 4 --hidden 4 --length 6 --samples 16 --threads 1 --steps 3 --warmup 2 --out runs --sweep-name small",
     ).ok()

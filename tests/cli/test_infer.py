@@ -1,7 +1,5 @@
 """perfctl infer and perfctl prepare, as a user calls them."""
 
-from __future__ import annotations
-
 import io
 import shlex
 import tarfile
@@ -9,8 +7,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-
-from tests.cli.conftest import Perfctl
 
 TABLE = Path(__file__).resolve().parent.parent / "data" / "imagenet-devkit"
 
@@ -20,9 +16,7 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.mark.usefixtures("quick_sweeps")
-def test_a_sweep_over_models_keeps_each_run_apart_and_goes_on(
-    perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_over_models_keeps_each_run_apart_and_goes_on(perfctl, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     words = "infer --models squeezenet1_1,shufflenet_v2_x0_5 --images 4 --weights none --warmup 1"
     said = perfctl(f"{words} --batches 2").ok()
@@ -59,7 +53,7 @@ def test_a_sweep_over_models_keeps_each_run_apart_and_goes_on(
     )
 
 
-def test_a_dry_run_prints_one_command_a_model_and_batch(perfctl: Perfctl) -> None:
+def test_a_dry_run_prints_one_command_a_model_and_batch(perfctl):
     said = perfctl(
         "infer --models vgg11,alexnet --batches 1,5 --profiler torch --images 20 --dry-run"
     ).ok()
@@ -70,7 +64,7 @@ def test_a_dry_run_prints_one_command_a_model_and_batch(perfctl: Perfctl) -> Non
     assert list(Path().iterdir()) == []
 
 
-def write_tar(name: str, members: dict[str, bytes]) -> str:
+def write_tar(name, members):
     with tarfile.open(name, "w") as archive:
         for member_name, content in members.items():
             member = tarfile.TarInfo(member_name)
@@ -80,7 +74,7 @@ def write_tar(name: str, members: dict[str, bytes]) -> str:
 
 
 @pytest.fixture
-def archives(perfctl: Perfctl) -> tuple[str, str]:
+def archives(perfctl):
     truth = "data/ILSVRC2012_validation_ground_truth.txt"
     kit = write_tar(
         "kit.tar", {truth: b"1\n2\n3\n", "data/meta.mat": (TABLE / "meta.mat").read_bytes()}
@@ -90,9 +84,7 @@ def archives(perfctl: Perfctl) -> tuple[str, str]:
     ), kit
 
 
-def test_prepare_sorts_says_what_is_missing_and_goes_on(
-    perfctl: Perfctl, archives: tuple[str, str]
-) -> None:
+def test_prepare_sorts_says_what_is_missing_and_goes_on(perfctl, archives):
     archive, kit = archives
     said = perfctl(f"prepare imagenet-val {archive} --devkit {kit} --out sorted").ok()
     assert "Wrote 2 of 3 images in 3 class folders to sorted" in said.out
@@ -113,7 +105,7 @@ def test_prepare_sorts_says_what_is_missing_and_goes_on(
     }
 
 
-def test_prepare_refuses_what_it_does_not_know(perfctl: Perfctl, archives: tuple[str, str]) -> None:
+def test_prepare_refuses_what_it_does_not_know(perfctl, archives):
     archive, kit = archives
     assert perfctl(f"prepare coco {archive} --devkit {kit}").code == 2
     gone = perfctl(f"prepare imagenet-val gone.tar --devkit {kit}")
@@ -123,9 +115,7 @@ def test_prepare_refuses_what_it_does_not_know(perfctl: Perfctl, archives: tuple
     )
 
 
-def test_prepare_compares_the_checksum_of_a_published_name(
-    perfctl: Perfctl, archives: tuple[str, str]
-) -> None:
+def test_prepare_compares_the_checksum_of_a_published_name(perfctl, archives):
     archive, kit = archives
     Path(archive).rename("ILSVRC2012_img_val.tar")
     perfctl(f"prepare imagenet-val ILSVRC2012_img_val.tar --devkit {kit}").ends(

@@ -1,11 +1,8 @@
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
-from typing import Any
 
-from tests.cli.conftest import Perfctl, sql
+from tests.cli.conftest import sql
 
 NCU = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Section '
@@ -15,17 +12,17 @@ NCU = (
 )
 
 
-def told(said: Any) -> list[str]:
+def told(said):
     """The lines of stderr, without those that a slow machine shows of how far it is."""
     return [line for line in said.err.splitlines() if not re.match(r"\d+ of \d+: ", line)]
 
 
-def count(table: str) -> int:
+def count(table):
     ((number,),) = sql(f"SELECT count(*) FROM {table}")
     return int(number)
 
 
-def test_what_the_file_cannot_say_is_told_and_marked_as_told(perfctl: Perfctl) -> None:
+def test_what_the_file_cannot_say_is_told_and_marked_as_told(perfctl):
     Path("r.csv").write_text(NCU.format(count=5))
     perfctl("ingest r.csv --batch 64 --workload mnist_cnn --device-name 'Tesla V100'").ok()
     (row,) = perfctl("runs --json").json
@@ -38,15 +35,13 @@ def test_what_the_file_cannot_say_is_told_and_marked_as_told(perfctl: Perfctl) -
     assert count("diagnostic WHERE text LIKE '%set by the user%'") == 3
 
 
-def test_when_nothing_could_be_read_the_exit_code_is_1_and_no_store_is_left(
-    perfctl: Perfctl,
-) -> None:
+def test_when_nothing_could_be_read_the_exit_code_is_1_and_no_store_is_left(perfctl):
     Path("bad.csv").write_text("no report at all\n")
     assert perfctl("ingest bad.csv").code == 1
     assert [path.name for path in Path().iterdir()] == ["bad.csv"]
 
 
-def test_what_is_left_of_reports_in_a_folder_is_refused_line_by_line(perfctl: Perfctl) -> None:
+def test_what_is_left_of_reports_in_a_folder_is_refused_line_by_line(perfctl):
     folder = Path("profiles")
     folder.mkdir()
     (folder / "r.csv").write_text(NCU.format(count=5))
@@ -74,8 +69,8 @@ def test_what_is_left_of_reports_in_a_folder_is_refused_line_by_line(perfctl: Pe
 
 
 def test_what_a_newer_format_holds_beyond_the_known_is_one_warning_line_and_kept_in_the_store(
-    perfctl: Perfctl,
-) -> None:
+    perfctl,
+):
     newer = NCU.replace('"Stream",', '"Stream","Cluster Size",').replace('"7",', '"7","(2, 1, 1)",')
     Path("newer.csv").write_text(newer.format(count=1))
     said = perfctl("ingest newer.csv").ok()
@@ -85,7 +80,7 @@ def test_what_a_newer_format_holds_beyond_the_known_is_one_warning_line_and_kept
     assert count("metric_value") == 1
 
 
-def test_a_folder_of_dlprof_json_is_one_run(perfctl: Perfctl) -> None:
+def test_a_folder_of_dlprof_json_is_one_run(perfctl):
     folder = Path("prof") / "b8"
     folder.mkdir(parents=True)
     columns = ["Iteration", "Op Name", "Kernel Name", "GPU Start Time (ns)", "GPU Duration (ns)"]

@@ -1,30 +1,25 @@
 """perfctl ledger and --peaks on a real recording of a CPU."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.launch.machine import peaks as launch_peaks
-from tests.cli.conftest import Perfctl
 
 H100 = Path(__file__).resolve().parents[1] / "data" / "h100" / "ncu"
 
 
 @pytest.fixture
-def in_store(perfctl: Perfctl, replayed: Path) -> Callable[..., Any]:
+def in_store(perfctl, replayed):
     """Calls commands beside a copy of the store with the recorded sweep."""
     shutil.copy(replayed, "perfctl.db")
     return perfctl
 
 
-def test_layer_and_batch_narrow_the_rows(in_store: Perfctl) -> None:
+def test_layer_and_batch_narrow_the_rows(in_store):
     rows = in_store("ledger --layer conv2 --batches 32 --json").json["rows"]
     assert {(row["layer"], row["batch"]) for row in rows} == {("conv2", 32)}
     (forward,) = (row for row in rows if row["direction"] == "forward")
@@ -35,14 +30,14 @@ def test_layer_and_batch_narrow_the_rows(in_store: Perfctl) -> None:
 
 
 @pytest.fixture
-def on_h100(perfctl: Perfctl) -> Perfctl:
+def on_h100(perfctl):
     """Calls commands beside a store with the counters of two batch sizes on an H100."""
     for batch in (16, 64):
         assert perfctl("ingest", H100 / f"b{batch}").code == 0
     return perfctl
 
 
-def test_an_explained_layer_has_no_causes_of_other_rows(on_h100: Perfctl) -> None:
+def test_an_explained_layer_has_no_causes_of_other_rows(on_h100):
     """The products of a transform stand beside the multiply-adds of one gradient: half its FLOPs."""
     explained = " ".join(on_h100("ledger --layer conv2 --explain").out.split())
     assert "conv2 backward changes its algorithm at batch 64: FFT instead of" in explained
@@ -55,7 +50,7 @@ def test_an_explained_layer_has_no_causes_of_other_rows(on_h100: Perfctl) -> Non
     assert f"multiplies (estimated {estimated:,}), measured {padded:,}" in of_fc1
 
 
-def test_a_sheet_asks_for_the_cause_that_explains_a_recorded_row(on_h100: Perfctl) -> None:
+def test_a_sheet_asks_for_the_cause_that_explains_a_recorded_row(on_h100):
     """Moves of constants explain no ratio; a ratio below 1 has one choice that fits."""
     pytest.importorskip("torch")
     for name in ("R Two a", "R Two b", "R Two c"):
@@ -64,14 +59,12 @@ def test_a_sheet_asks_for_the_cause_that_explains_a_recorded_row(on_h100: Perfct
         assert ("Winograd" in line) + ("FFT" in line) == ("conv2 backward" in line), line
 
 
-def test_measured_peaks_are_kept_beside_the_store_and_used(
-    in_store: Perfctl, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_measured_peaks_are_kept_beside_the_store_and_used(in_store, monkeypatch):
     rows = in_store("ledger --json").json["rows"]
     device = rows[0]["device"]
     calls = []
 
-    def measure(kind: str, *, threads: int | None) -> dict[str, Any]:
+    def measure(kind, *, threads):
         calls.append(kind)
         record = {"device": device, "kind": "cpu", "at": "2026-11-20T10:00:00Z", "threads": 2}
         return {**record, "flops": {"fp32": 1e15}, "bandwidth_bps": 1e12}
@@ -89,7 +82,7 @@ def test_measured_peaks_are_kept_beside_the_store_and_used(
     assert "measured on 2026-11-20" in Path("perfctl-report.html").read_text()
 
 
-def test_a_damaged_file_of_peaks_is_named(in_store: Perfctl) -> None:
+def test_a_damaged_file_of_peaks_is_named(in_store):
     Path("perfctl.peaks.json").write_text("{")
     done = in_store("ledger --peaks measured")
     assert done.code == 1 and "perfctl.peaks.json" in done.err and "Delete the file" in done.err

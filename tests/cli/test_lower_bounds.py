@@ -1,17 +1,11 @@
 """What the warning of lower bounds says of a recording of an H100."""
 
-from __future__ import annotations
-
 from pathlib import Path
-
-from tests.cli.conftest import Perfctl
 
 RECORDINGS = Path(__file__).resolve().parent.parent / "data" / "h100"
 
 
-def test_the_warning_of_lower_bounds_names_the_reason_that_the_counts_have(
-    perfctl: Perfctl,
-) -> None:
+def test_the_warning_of_lower_bounds_names_the_reason_that_the_counts_have(perfctl):
     """Every counter was collected: no counter tells what HFMA2 did."""
     assert perfctl("replay", RECORDINGS / "ncu-bf16").code == 0
     said = " ".join(perfctl("ledger").out.split())

@@ -8,7 +8,6 @@ import shlex
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import typer
@@ -28,7 +27,7 @@ main()
 """
 
 
-def test_ctrl_c_while_modules_load_shows_no_traceback() -> None:
+def test_ctrl_c_while_modules_load_shows_no_traceback():
     done = subprocess.run(
         (sys.executable, "-c", CTRL_C_WHILE_IT_LOADS), capture_output=True, text=True, check=False
     )
@@ -46,7 +45,7 @@ sys.exit(code)
 
 
 @pytest.mark.parametrize("words", ["runs", "query 'SELECT 1'", "runs --help", "doctor"])
-def test_what_analyses_nothing_loads_no_analysis(words: str, replayed: Path) -> None:
+def test_what_analyses_nothing_loads_no_analysis(words, replayed):
     store = [] if words in ("doctor", "runs --help") else ["--store", str(replayed)]
     typed = (sys.executable, "-c", LOADED, *shlex.split(words), *store)
     done = subprocess.run(typed, capture_output=True, text=True, check=False)
@@ -57,11 +56,9 @@ def test_what_analyses_nothing_loads_no_analysis(words: str, replayed: Path) -> 
     )
 
 
-def test_ctrl_c_while_a_module_makes_its_classes_is_no_traceback(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ctrl_c_while_a_module_makes_its_classes_is_no_traceback(monkeypatch, capsys):
     class Interrupted:
-        def __set_name__(self, owner: type, name: str) -> None:
+        def __set_name__(self, owner, name):
             raise KeyboardInterrupt
 
     monkeypatch.setattr(
@@ -71,9 +68,7 @@ def test_ctrl_c_while_a_module_makes_its_classes_is_no_traceback(
     assert capsys.readouterr().err == "perfctl: stopped\n"
 
 
-def test_ctrl_c_inside_a_command_is_said(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ctrl_c_inside_a_command_is_said(monkeypatch, capsys):
     app = typer.Typer()
 
     @app.command()
@@ -85,7 +80,7 @@ def test_ctrl_c_inside_a_command_is_said(
     assert capsys.readouterr().err.strip() == "perfctl: stopped"
 
 
-def test_letters_that_the_encoding_lacks_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_letters_that_the_encoding_lacks_are_escaped(monkeypatch):
     output = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", output)
     with pytest.raises(SystemExit):

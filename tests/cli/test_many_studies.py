@@ -1,10 +1,6 @@
 """A page of a store with more studies than a reader goes through."""
 
-from __future__ import annotations
-
-import sqlite3
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,14 +9,11 @@ from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
 from perfctl.orchestrator.stored_runs import load_readable_runs
 from perfctl.records.report import Device, Report
-from tests.cli.conftest import Perfctl
 
 BATCHES = (8, 16)
 
 
-def put(
-    connection: sqlite3.Connection, workload: str | None, batch: int | None, **facts: Any
-) -> int:
+def put(connection, workload, batch, **facts):
     """One whole run on the same device, as far as ``facts`` say nothing else."""
     known = {"profiler": "nsys", "status": "ok", **facts}
     run = RunFacts(origin="synthetic", workload=workload, batch_size=batch, **known)
@@ -37,7 +30,7 @@ def put(
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
+def store(tmp_path):
     """Five studies of two batch sizes; the first one has the newest run."""
     path = tmp_path / "many.db"
     with database.open_store_for_writing(path) as connection:
@@ -48,7 +41,7 @@ def store(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_studies_with_the_newest_runs_are_kept_whole(store: Path) -> None:
+def test_the_studies_with_the_newest_runs_are_kept_whole(store):
     with database.open_store_for_reading(store) as connection:
         kept, omitted = select_runs_of_newest_groups(connection, read.list_run_ids(connection), 2)
         names = [(run.workload, run.batch_size) for run in load_readable_runs(connection, kept)]
@@ -62,7 +55,7 @@ def test_the_studies_with_the_newest_runs_are_kept_whole(store: Path) -> None:
     assert (omitted or "").startswith("3 older run groups")
 
 
-def test_a_run_that_failed_early_stays_with_its_workload(store: Path) -> None:
+def test_a_run_that_failed_early_stays_with_its_workload(store):
     with database.open_store_for_writing(store) as connection:
         failed = put(connection, "model-2", 64, status="failed")
         kept, omitted = select_runs_of_newest_groups(connection, read.list_run_ids(connection), 1)
@@ -71,7 +64,7 @@ def test_a_run_that_failed_early_stays_with_its_workload(store: Path) -> None:
     assert (omitted or "").startswith("4 older run groups")
 
 
-def test_points_of_a_bench_are_never_left_out(store: Path) -> None:
+def test_points_of_a_bench_are_never_left_out(store):
     with database.open_store_for_writing(store) as connection:
         points = [
             put(connection, "families", 4, profiler="none", variant=f"mlp:width={width}")
@@ -83,7 +76,7 @@ def test_points_of_a_bench_are_never_left_out(store: Path) -> None:
     assert (omitted or "").startswith("5 older run groups")
 
 
-def test_the_page_says_what_it_leaves_out_and_how_to_see_it(perfctl: Perfctl, store: Path) -> None:
+def test_the_page_says_what_it_leaves_out_and_how_to_see_it(perfctl, store):
     said = perfctl(f"report --store {store} --studies 2")
     text = Path("perfctl-report.html").read_text(encoding="utf-8")
     assert "3 older run groups (6 runs) of the database are not in this report" in text
@@ -96,7 +89,7 @@ def test_the_page_says_what_it_leaves_out_and_how_to_see_it(perfctl: Perfctl, st
     assert "model-3" in text
 
 
-def test_runs_that_were_asked_for_are_all_shown(perfctl: Perfctl, store: Path) -> None:
+def test_runs_that_were_asked_for_are_all_shown(perfctl, store):
     said = perfctl(f"report --store {store} --studies 1 --run 1 --run 3 --json")
     assert said.json["runs"] == [1, 3]
     assert said.json["omitted"] is None

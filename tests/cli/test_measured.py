@@ -1,9 +1,5 @@
 """Runs of the store as the predictor takes them."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from perfctl.orchestrator.evidence import read_measurements
@@ -31,9 +27,7 @@ from tests.cli.conftest import sql
         ("mnist_cnn", "conv2=32,128,5,1", "mnist_cnn conv2=32,128,5,1"),
     ],
 )
-def test_a_run_has_the_name_by_which_its_model_is_asked_for(
-    workload: str, variant: str | None, name: str
-) -> None:
+def test_a_run_has_the_name_by_which_its_model_is_asked_for(workload, variant, name):
     assert name_model_of_run(workload, variant) == name
 
 
@@ -46,9 +40,7 @@ def test_a_run_has_the_name_by_which_its_model_is_asked_for(
         ("Adadelta", {}, "adam"),
     ],
 )
-def test_an_optimizer_goes_by_how_many_values_it_keeps(
-    op: str, attributes: dict[str, object], name: str
-) -> None:
+def test_an_optimizer_goes_by_how_many_values_it_keeps(op, attributes, name):
     shape = ((4, 3),)
     assert (
         name_optimizer(
@@ -62,11 +54,11 @@ def test_an_optimizer_goes_by_how_many_values_it_keeps(
     )
 
 
-def test_there_is_nothing_where_there_is_no_store(tmp_path: Path) -> None:
+def test_there_is_nothing_where_there_is_no_store(tmp_path):
     assert read_measurements(tmp_path / "none.db").measured == ()
 
 
-def test_of_several_runs_the_fastest_counts_and_data_phases_do_not(tmp_path: Path) -> None:
+def test_of_several_runs_the_fastest_counts_and_data_phases_do_not(tmp_path):
     rows = [
         runs.Row("mlp", 8, (30.0, 30.0)),
         runs.Row("mlp", 8, (12.0, 14.0, 16.0), data_ms=2.0, watts=70.0),
@@ -88,7 +80,7 @@ def test_of_several_runs_the_fastest_counts_and_data_phases_do_not(tmp_path: Pat
     assert (reading.watts, reading.readings, reading.batch_size) == (70.0, 1, 8)
 
 
-def test_profiled_failed_and_synthetic_runs_are_no_measurements(tmp_path: Path) -> None:
+def test_profiled_failed_and_synthetic_runs_are_no_measurements(tmp_path):
     path = runs.store(
         tmp_path / "perfctl.db",
         [runs.Row("mlp", size, (10.0,), watts=9.0) for size in (1, 2, 3, 4)],

@@ -1,9 +1,5 @@
 """perfctl mfu from the command line's side: PaLM 540B by its dimensions."""
 
-from __future__ import annotations
-
-from tests.cli.conftest import Perfctl
-
 PALM = (
     "mfu --layers 118 --hidden 18432 --heads 48 --head-dim 256 --kv-heads 1 "
     "--ffn 73728 --gated --vocab 256000 --tied --parameters 540.35e9 "
@@ -11,7 +7,7 @@ PALM = (
 )
 
 
-def test_a_reported_share_is_told_from_percent(perfctl: Perfctl) -> None:
+def test_a_reported_share_is_told_from_percent(perfctl):
     assert (
         "no known formula gives this value. The value is in percent: write 46.2 for a share of 0.462. "
         "Closest" in " ".join(perfctl(f"{PALM} --reported 0.462").out.split())
@@ -19,6 +15,6 @@ def test_a_reported_share_is_told_from_percent(perfctl: Perfctl) -> None:
     assert "in percent: write" not in perfctl(f"{PALM} --reported 12.34").out
 
 
-def test_one_formula_comes_with_its_source(perfctl: Perfctl) -> None:
+def test_one_formula_comes_with_its_source(perfctl):
     found = perfctl(f"{PALM} --formula 6N").out
     assert "\npalm" not in found and "6N: 6 N (Kaplan" in found

@@ -1,8 +1,6 @@
 """The published study, ingested and reported by the commands a user types: the page finds by itself
 what was wrong."""
 
-from __future__ import annotations
-
 import html
 import json
 import re
@@ -11,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.cli.main import run_command_line
-from tests.cli.conftest import Perfctl, sql
+from tests.cli.conftest import sql
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "mnist_v100_study"
 OUTPUTS = 64 * 24 * 24
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def study(tmp_path_factory):
     """The store, with the page beside it."""
     folder = tmp_path_factory.mktemp("study")
     store, out = folder / "study.db", folder / "study.html"
@@ -31,14 +29,14 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def page(study: Path) -> str:
+def page(study):
     """The page's text, tags taken out."""
     out = study.with_suffix(".html")
     text = re.sub(r"<(script|style).*?</\1>", " ", out.read_text(encoding="utf-8"), flags=re.DOTALL)
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", "", text)))
 
 
-def test_the_store_has_them_as_derived_counts_of_their_launch(study: Path) -> None:
+def test_the_store_has_them_as_derived_counts_of_their_launch(study):
     rows = sql(
         "SELECT k.name, k.source, instruction, value, verified_error FROM derived_count AS d"
         " JOIN kernel AS k ON k.id = d.kernel_id WHERE k.run_id = 1 ORDER BY instruction",
@@ -53,7 +51,7 @@ def test_the_store_has_them_as_derived_counts_of_their_launch(study: Path) -> No
     assert all(0 <= error < 0.02 for *_, error in rows)
 
 
-def parameters(channels: int, kernel: int) -> dict[str, int]:
+def parameters(channels, kernel):
     """Weights and biases of each layer; the pool halves the second convolution's output."""
     pooled = (26 - kernel + 1) // 2
     found = {
@@ -65,7 +63,7 @@ def parameters(channels: int, kernel: int) -> dict[str, int]:
     return found | {"all": sum(found.values())}
 
 
-def test_memory_and_accuracy_are_in_the_store_and_rounded_figures_are_no_bytes(study: Path) -> None:
+def test_memory_and_accuracy_are_in_the_store_and_rounded_figures_are_no_bytes(study):
     memory = sql("SELECT moment, quantity, bytes >> 20 FROM memory ORDER BY 1 DESC, 2", study)
     accuracy = sql("SELECT accuracy FROM step WHERE phase = 'test' ORDER BY 1", study)
     rounded = dict(sql("SELECT name, value FROM summary WHERE name LIKE 'memory %'", study))
@@ -86,20 +84,18 @@ def test_memory_and_accuracy_are_in_the_store_and_rounded_figures_are_no_bytes(s
     assert (epochs, origins) == ([(14,)], [("transcribed",)])
 
 
-def test_the_page_says_that_nothing_of_it_was_measured_here(page: str) -> None:
+def test_the_page_says_that_nothing_of_it_was_measured_here(page):
     assert "The numbers below are transcribed" in page
     assert "published figures of a study on a V100, typed off; not measured by perfctl" in page
 
 
-def test_no_file_passes_for_the_output_of_a_profiler() -> None:
+def test_no_file_passes_for_the_output_of_a_profiler():
     for path in EXAMPLE.glob("b*/ncu.csv"):
         assert path.read_text().startswith("==TRANSCRIPTION==")
     assert "transcription of published figures" in (EXAMPLE / "README.md").read_text()
 
 
-def test_replaying_the_study_finds_the_same_and_leaves_it_a_transcription(
-    perfctl: Perfctl,
-) -> None:
+def test_replaying_the_study_finds_the_same_and_leaves_it_a_transcription(perfctl):
     assert perfctl(f"replay {EXAMPLE} --store replayed.db --out runs").code == 0
     found = json.loads(perfctl("ledger --store replayed.db --json").out)
     assert [item["rule"] for item in found["sweep"]] == [

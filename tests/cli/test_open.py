@@ -8,20 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Perfctl
-
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path, monkeypatch):
     for name in ("SSH_CONNECTION", "SSH_TTY", "DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "perfctl" / "opened"
 
 
-def test_the_same_files_use_one_store_until_they_change_or_are_forgotten(
-    perfctl: Perfctl, recorded: Path, cache: Path
-) -> None:
+def test_the_same_files_use_one_store_until_they_change_or_are_forgotten(perfctl, recorded, cache):
     shutil.copytree(recorded / "torch" / "b16", "b16")
     trace = Path("b16") / "report.pt.trace.json.gz"
     first, second = (perfctl(f"open {trace} --json").json for _ in range(2))
@@ -40,7 +36,7 @@ def test_the_same_files_use_one_store_until_they_change_or_are_forgotten(
     assert perfctl("open --forget").out == "Nothing to forget\n"
 
 
-def test_what_is_no_report_is_refused_and_leaves_nothing(perfctl: Perfctl, cache: Path) -> None:
+def test_what_is_no_report_is_refused_and_leaves_nothing(perfctl, cache):
     Path("notes.txt").write_text("nothing was measured\n")
     answer = perfctl("open notes.txt")
     assert (answer.code, answer.out) == (1, "")
@@ -49,9 +45,7 @@ def test_what_is_no_report_is_refused_and_leaves_nothing(perfctl: Perfctl, cache
     assert perfctl("open nowhere.json").code == perfctl("open").code == 2
 
 
-def test_what_was_read_in_part_is_read_again_and_a_folder_is_what_it_holds(
-    perfctl: Perfctl, recorded: Path
-) -> None:
+def test_what_was_read_in_part_is_read_again_and_a_folder_is_what_it_holds(perfctl, recorded):
     name = "report.pt.trace.json.gz"
     Path("runs/b16").mkdir(parents=True)
     shutil.copy(recorded / "torch" / "b16" / name, f"runs/b16/{name}")
@@ -74,13 +68,8 @@ def test_what_was_read_in_part_is_read_again_and_a_folder_is_what_it_holds(
     ],
 )
 def test_a_browser_opens_where_the_user_sees_it(
-    perfctl: Perfctl,
-    recorded: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    variables: dict[str, str],
-    option: str,
-    opens: bool,
-) -> None:
+    perfctl, recorded, monkeypatch, variables, option, opens
+):
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
     for name, value in variables.items():

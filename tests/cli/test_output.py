@@ -6,17 +6,15 @@ import os
 import pty
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.cli.main import COMMANDS, build_application
-from tests.cli.conftest import Perfctl
 
 WITHOUT = {"serve", "mcp"}
 """Two answer browsers and agents until they are ended."""
 
 
-def _options() -> dict[str, set[str]]:
+def _options():
     import typer
 
     group: Any = typer.main.get_command(build_application())
@@ -26,14 +24,14 @@ def _options() -> dict[str, set[str]]:
     }
 
 
-def test_every_command_has_json() -> None:
+def test_every_command_has_json():
     found = _options()
     assert set(COMMANDS) <= set(found)
     nested = {name for name, words in found.items() if not words - {"--help"}}
     assert {name for name, words in found.items() if "--json" not in words} - nested == WITHOUT
 
 
-def test_a_dry_run_tells_programs_what_would_be_started(perfctl: Perfctl, recorded: Path) -> None:
+def test_a_dry_run_tells_programs_what_would_be_started(perfctl, recorded):
     planned = perfctl(f"replay {recorded / 'torch'} --json --dry-run").json
     assert [(row["batch_size"], row["stage"]) for row in planned] == [
         (16, "replay"),
@@ -41,7 +39,7 @@ def test_a_dry_run_tells_programs_what_would_be_started(perfctl: Perfctl, record
     ]
 
 
-def _on_a_terminal(words: tuple[str, ...], folder: Path, **environment: str) -> bytes:
+def _on_a_terminal(words, folder, **environment):
     """What a command writes to a terminal of its own."""
     ours, theirs = pty.openpty()
     try:
@@ -69,9 +67,7 @@ def _on_a_terminal(words: tuple[str, ...], folder: Path, **environment: str) -> 
         os.close(ours)
 
 
-def test_no_colour_when_piped_or_where_no_color_is_set(
-    perfctl: Perfctl, replayed: Path, tmp_path: Path
-) -> None:
+def test_no_colour_when_piped_or_where_no_color_is_set(perfctl, replayed, tmp_path):
     for words in (("runs",), ("show", 1), ("ledger",), ("query", "SELECT * FROM run")):
         assert "\x1b" not in perfctl(*words, "--store", replayed).out
     environment = {

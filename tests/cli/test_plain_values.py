@@ -33,7 +33,7 @@ class Asked:
     )
 
 
-def asked(*words: str) -> Asked:
+def asked(*words):
     """What a command is asked by these words."""
     heard: list[Asked] = []
     declared: Command[Asked, Any] = Command(
@@ -61,7 +61,7 @@ def asked(*words: str) -> Asked:
         (("--slow",), Asked(is_quick=False)),
     ],
 )
-def test_words_become_values_of_the_declared_types(words: tuple[str, ...], values: Asked) -> None:
+def test_words_become_values_of_the_declared_types(words, values):
     assert asked(*words) == values
 
 
@@ -76,7 +76,7 @@ def test_words_become_values_of_the_declared_types(words: tuple[str, ...], value
         (("--run", "1", "--run", "b"), "--run: 'b' is not a whole number"),
     ],
 )
-def test_a_word_of_another_type_is_refused(words: tuple[str, ...], said: str) -> None:
+def test_a_word_of_another_type_is_refused(words, said):
     with pytest.raises(UsageError) as refused:
         asked(*words)
     assert str(refused.value) == said
@@ -90,9 +90,7 @@ def test_a_word_of_another_type_is_refused(words: tuple[str, ...], said: str) ->
         (["torch", "--batches", "0"], "--batches must be at least 1 (got 0)"),
     ],
 )
-def test_a_declared_command_does_not_load_pydantic(
-    tmp_path: Path, words: list[str], message: str
-) -> None:
+def test_a_declared_command_does_not_load_pydantic(tmp_path, words, message):
     told = (
         "import sys; from perfctl.__main__ import main; "
         f"sys.argv = ['perfctl', *{words}, '--store', 'none.db']\n"

@@ -1,20 +1,16 @@
-from __future__ import annotations
-
 import re
 import struct
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Perfctl
-
 
 @pytest.fixture
-def plot(perfctl: Perfctl, replayed: Path) -> Perfctl:
+def plot(perfctl, replayed):
     return lambda typed: perfctl(f"plot {typed} --store {replayed}")
 
 
-def test_the_charts_of_the_page_are_listed_and_each_can_be_written(plot: Perfctl) -> None:
+def test_the_charts_of_the_page_are_listed_and_each_can_be_written(plot):
     charts = [chart["name"] for chart in plot("--list --json").json]
     assert {"sample", "step", "shares", "memory"} <= set(charts)
     _, _, *lines = plot("--list").out.splitlines()
@@ -26,7 +22,7 @@ def test_the_charts_of_the_page_are_listed_and_each_can_be_written(plot: Perfctl
 
 
 @pytest.mark.parametrize("ending", ["pdf", "png", "svg"])
-def test_the_same_store_gives_the_same_bytes_and_no_date(plot: Perfctl, ending: str) -> None:
+def test_the_same_store_gives_the_same_bytes_and_no_date(plot, ending):
     for name in ("a", "b"):
         assert plot(f"sample --out {name}.{ending}").code == 0
     content = Path(f"a.{ending}").read_bytes()
@@ -34,7 +30,7 @@ def test_the_same_store_gives_the_same_bytes_and_no_date(plot: Perfctl, ending: 
     assert not re.search(rb"CreationDate|dc:date|tEXtSoftware|Matplotlib v", content)
 
 
-def test_the_width_is_what_was_asked_for_in_millimetres(plot: Perfctl) -> None:
+def test_the_width_is_what_was_asked_for_in_millimetres(plot):
     plot("sample --out a.png --width-mm 127 --height-mm 50.8 --dpi 100")
     assert struct.unpack(">II", Path("a.png").read_bytes()[16:24]) == (500, 200)
     plot("sample --out a.svg --width-mm 84")
@@ -43,9 +39,7 @@ def test_the_width_is_what_was_asked_for_in_millimetres(plot: Perfctl) -> None:
     assert float(width[1]) == pytest.approx(84 / 25.4 * 72, abs=0.01)
 
 
-def test_no_stand_in_colour_is_left_in_a_file_and_the_parts_of_a_bar_are_named_below_it(
-    plot: Perfctl,
-) -> None:
+def test_no_stand_in_colour_is_left_in_a_file_and_the_parts_of_a_bar_are_named_below_it(plot):
     texts = {}
     for name in ("sample", "shares"):
         plot(f"{name} --out {name}.svg")

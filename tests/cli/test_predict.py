@@ -1,12 +1,7 @@
 """perfctl predict from the command line's side."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
-from tests.cli.conftest import Perfctl
 from tests.cli.predict_calls import NET, ask
 
 pytestmark = [
@@ -26,8 +21,8 @@ def net():
 
 
 def test_a_model_in_a_file_is_traced_and_its_memory_is_that_of_an_estimate_at_any_batch(
-    perfctl: Perfctl, tmp_path: Path
-) -> None:
+    perfctl, tmp_path
+):
     from perfctl.orchestrator.estimate.request import Request
     from perfctl.orchestrator.estimate.session import Session
 
@@ -59,8 +54,8 @@ def test_a_model_in_a_file_is_traced_and_its_memory_is_that_of_an_estimate_at_an
     ],
 )
 def test_predict_and_estimate_give_the_same_bytes_and_the_same_largest_batch(
-    perfctl: Perfctl, model: str, options: str
-) -> None:
+    perfctl, model, options
+):
     """With the defaults of both; a model of a family is traced, too, so that its allocations have
     their order."""
     on = f"{model} --batch 3 --json {options}"
@@ -82,7 +77,7 @@ def test_predict_and_estimate_give_the_same_bytes_and_the_same_largest_batch(
         assert fit["needed"] + fit["reserve"] + fit["margin"] == found["limit_bytes"]
 
 
-def test_what_is_null_has_its_reason(perfctl: Perfctl) -> None:
+def test_what_is_null_has_its_reason(perfctl):
     (bare,) = ask(perfctl, "--batch 64 --device T4")["batches"]
     (full,) = ask(
         perfctl,
@@ -99,9 +94,7 @@ def test_what_is_null_has_its_reason(perfctl: Perfctl) -> None:
     assert "energy.cost" not in full["missing_values"]
 
 
-def test_a_step_that_does_not_fit_says_by_how_much_and_the_largest_batch_that_does(
-    perfctl: Perfctl,
-) -> None:
+def test_a_step_that_does_not_fit_says_by_how_much_and_the_largest_batch_that_does(perfctl):
     model = "resnet:depth=26,width=128,image=224,classes=1000"
     said = perfctl(f"predict {model} --batch 512 --device T4 --json --dataset-size 1000")
     memory = said.json["batches"][0]["memory"]
@@ -122,9 +115,7 @@ def test_a_step_that_does_not_fit_says_by_how_much_and_the_largest_batch_that_do
     assert "Cost of" not in text
 
 
-def test_several_batch_sizes_are_a_table_and_larger_ones_never_take_less_time(
-    perfctl: Perfctl,
-) -> None:
+def test_several_batch_sizes_are_a_table_and_larger_ones_never_take_less_time(perfctl):
     options = f"--batches {','.join(SIZES)} --device A100-SXM4-80GB --dataset-size 10000"
     found = ask(perfctl, options)
     steps = [point["step_s"]["value"] for point in found["batches"]]
@@ -136,9 +127,7 @@ def test_several_batch_sizes_are_a_table_and_larger_ones_never_take_less_time(
     ) == len(SIZES)
 
 
-def test_the_frontier_is_beaten_by_no_offer_and_names_what_does_not_fit(
-    perfctl: Perfctl,
-) -> None:
+def test_the_frontier_is_beaten_by_no_offer_and_names_what_does_not_fit(perfctl):
     model = "resnet:depth=50,width=64,image=224,classes=1000"
     words = f"{model} --batches 32,256 --dataset-size 100000 --device T4 --frontier"
     best = perfctl(f"predict {words} --json").json["frontier"]
@@ -151,9 +140,7 @@ def test_the_frontier_is_beaten_by_no_offer_and_names_what_does_not_fit(
     assert "do not fit in memory" in " ".join(perfctl(f"predict {words}").out.split())
 
 
-def test_a_plan_has_the_memory_of_each_rank_by_estimate_and_data_parallelism_its_time(
-    perfctl: Perfctl,
-) -> None:
+def test_a_plan_has_the_memory_of_each_rank_by_estimate_and_data_parallelism_its_time(perfctl):
     model = f"{NET} --batch 64 --optimizer adam --parallel zero=3,dp=4 --json"
     memory = perfctl(f"predict {model} --device T4").json
     assert memory["parallel"]["ranks"] == perfctl(f"estimate {model}").json["parallel"]["ranks"]

@@ -1,10 +1,6 @@
 """perfctl predict with runs of one's own in the store."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +9,6 @@ from perfctl.orchestrator.predict.models.subjects import find_subject
 from perfctl.orchestrator.predict.step_parts import compute_step_floor
 from perfctl.orchestrator.predict.training import build_step_spec
 from tests.cli import plain_runs as runs
-from tests.cli.conftest import Perfctl
 from tests.cli.predict_calls import NET, ask
 
 pytestmark = [
@@ -22,9 +17,7 @@ pytestmark = [
 ]
 
 
-def test_power_that_was_measured_stands_before_the_data_sheets(
-    perfctl: Perfctl, tmp_path: Path
-) -> None:
+def test_power_that_was_measured_stands_before_the_data_sheets(perfctl, tmp_path):
     runs.store(tmp_path / "perfctl.db", [runs.Row(NET, 64, (10.0, 10.0), watts=55.0)])
     words = "--batch 64 --device T4 --dataset-size 64000 --optimizer sgd"
     energy = ask(perfctl, f"{words} --tariff 0.4")["batches"][0]["energy"]
@@ -35,7 +28,7 @@ def test_power_that_was_measured_stands_before_the_data_sheets(
     assert ask(perfctl, f"{words} --power 60")["batches"][0]["energy"]["watts"] == 60.0
 
 
-def bench(slower: float = 1.0) -> list[Any]:
+def bench(slower=1.0):
     """Steps that take twice their roofline, of networks of two families at four batch sizes."""
     from perfctl.orchestrator.counts.hardware.machines import find_device
 
@@ -57,7 +50,7 @@ def bench(slower: float = 1.0) -> list[Any]:
     return rows
 
 
-def test_runs_of_ones_own_are_fitted(perfctl: Perfctl, tmp_path: Path) -> None:
+def test_runs_of_ones_own_are_fitted(perfctl, tmp_path):
     pytest.importorskip(
         "sklearn", reason="scikit-learn is not installed: pip install 'perfctl[predict]'"
     )
@@ -80,8 +73,8 @@ def test_runs_of_ones_own_are_fitted(perfctl: Perfctl, tmp_path: Path) -> None:
 
 
 def test_without_scikit_learn_one_note_says_so_and_the_next_way_is_taken(
-    perfctl: Perfctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    perfctl, tmp_path, monkeypatch
+):
     from perfctl.orchestrator.predict import efficiency
 
     monkeypatch.setattr(efficiency, "find_spec", lambda name: None)
@@ -92,9 +85,7 @@ def test_without_scikit_learn_one_note_says_so_and_the_next_way_is_taken(
     assert said == ["fitted predictions need scikit-learn: pip install 'perfctl[predict]'"]
 
 
-def test_a_cpu_with_other_threads_is_another_machine_that_is_named(
-    perfctl: Perfctl, tmp_path: Path
-) -> None:
+def test_a_cpu_with_other_threads_is_another_machine_that_is_named(perfctl, tmp_path):
     from perfctl.orchestrator.launch.machine.doctor import collect_host_facts
 
     cpu = collect_host_facts()["cpu"]

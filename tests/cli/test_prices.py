@@ -1,32 +1,25 @@
 """The prices of perfctl predict from the command line's side."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
 
 import pytest
-
-from tests.cli.conftest import Perfctl
 
 HEAD = "provider,instance,gpu,count,on_demand_usd_per_hour,spot_usd_per_hour,region,date,source\n"
 MINE = f"{HEAD}Basement,rack,T4,2,0.36,,home,2026-11-20,invoice\n"
 
 
-def unbroken(text: str) -> str:
+def unbroken(text):
     """A text that may hold a path longer than a line."""
     return "".join(text.split())
 
 
 @pytest.fixture(autouse=True)
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def config(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     return tmp_path / "config" / "perfctl" / "prices.csv"
 
 
-def test_an_offer_without_a_known_date_is_in_no_prediction_unless_it_is_asked_for(
-    perfctl: Perfctl,
-) -> None:
+def test_an_offer_without_a_known_date_is_in_no_prediction_unless_it_is_asked_for(perfctl):
     typed = "predict mlp:depth=2 --batch 8 --dataset-size 1000 --device GH200 --frontier --json"
     without, included = (perfctl(f"{typed} {more}").json for more in ("", "--undated"))
     assert without["batches"][0]["offers"] == []
@@ -39,9 +32,7 @@ def test_an_offer_without_a_known_date_is_in_no_prediction_unless_it_is_asked_fo
     assert included["frontier"]["compared"] > without["frontier"]["compared"]
 
 
-def test_the_environment_may_say_where_the_own_table_is(
-    perfctl: Perfctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: Path
-) -> None:
+def test_the_environment_may_say_where_the_own_table_is(perfctl, tmp_path, monkeypatch, config):
     mine = tmp_path / "elsewhere" / "table.csv"
     monkeypatch.setenv("PERFCTL_PRICES", str(mine))
     missing = perfctl("predict --list-prices")
@@ -56,9 +47,7 @@ def test_the_environment_may_say_where_the_own_table_is(
     assert not config.exists()
 
 
-def test_an_own_table_takes_the_place_of_the_other_until_it_is_reset(
-    perfctl: Perfctl, tmp_path: Path, config: Path
-) -> None:
+def test_an_own_table_takes_the_place_of_the_other_until_it_is_reset(perfctl, tmp_path, config):
     (tmp_path / "mine.csv").write_text(MINE)
     said = perfctl("predict --use-prices mine.csv")
     assert f"Wrote{config}(1offer)" in unbroken(said.out)
@@ -77,8 +66,8 @@ def test_an_own_table_takes_the_place_of_the_other_until_it_is_reset(
     ],
 )
 def test_a_wrong_table_is_one_line_with_its_place_and_the_one_before_stays(
-    perfctl: Perfctl, tmp_path: Path, config: Path, content: bytes, reason: str
-) -> None:
+    perfctl, tmp_path, config, content, reason
+):
     (tmp_path / "mine.csv").write_text(MINE)
     assert perfctl("predict --use-prices mine.csv").code == 0
     (tmp_path / "bad.csv").write_bytes(content)
@@ -88,9 +77,7 @@ def test_a_wrong_table_is_one_line_with_its_place_and_the_one_before_stays(
     assert [path.name for path in config.parent.iterdir()] == ["prices.csv"]
 
 
-def test_an_own_table_that_was_damaged_later_says_how_to_get_out(
-    perfctl: Perfctl, config: Path
-) -> None:
+def test_an_own_table_that_was_damaged_later_says_how_to_get_out(perfctl, config):
     config.parent.mkdir(parents=True)
     config.write_text("provider\n")
     perfctl("predict --list-prices").ends(1, "line 1", "perfctl predict --reset-prices")
@@ -98,17 +85,13 @@ def test_an_own_table_that_was_damaged_later_says_how_to_get_out(
     assert perfctl("predict --list-prices").code == 0
 
 
-def test_an_update_says_which_offers_no_prediction_will_use(
-    perfctl: Perfctl, tmp_path: Path
-) -> None:
+def test_an_update_says_which_offers_no_prediction_will_use(perfctl, tmp_path):
     (tmp_path / "mine.csv").write_text(MINE + MINE.partition("\n")[2].replace("T4", "A100 80 GB"))
     said = " ".join(perfctl("predict --use-prices mine.csv").ok().out.split())
     assert "no prediction uses 1 of 2 offers" in said and "A100 SXM4 80 GB" in said
 
 
-def test_the_list_shows_every_offer_with_its_date_and_source_in_lines_that_fit(
-    perfctl: Perfctl,
-) -> None:
+def test_the_list_shows_every_offer_with_its_date_and_source_in_lines_that_fit(perfctl):
     said = perfctl("predict --list-prices").ok()
     found = perfctl("predict --list-prices --json").json["prices"]
     rows = [

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import csv
 import io
 import subprocess
@@ -9,15 +7,12 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.commands import query as module
-from tests.cli.conftest import Perfctl
 from tests.cli.hostile import ESCAPES, FORMULA
 
 COUNT = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t)"
 
 
-def test_a_select_is_answered_as_a_table_as_json_and_as_csv(
-    perfctl: Perfctl, hostile: Path
-) -> None:
+def test_a_select_is_answered_as_a_table_as_json_and_as_csv(perfctl, hostile):
     sql = "SELECT launch, duration_ns FROM kernel ORDER BY launch"
     table = perfctl("query", sql)
     assert [line.split() for line in table.out.splitlines()[1:]] == [
@@ -54,7 +49,7 @@ def test_a_select_is_answered_as_a_table_as_json_and_as_csv(
         "REINDEX",
     ],
 )
-def test_nothing_but_reading_is_allowed(perfctl: Perfctl, hostile: Path, sql: str) -> None:
+def test_nothing_but_reading_is_allowed(perfctl, hostile, sql):
     before, files = hostile.read_bytes(), {path.name for path in Path().iterdir()}
     perfctl("query", sql).ends(2, "may only read")
     assert hostile.read_bytes() == before
@@ -73,9 +68,7 @@ def test_nothing_but_reading_is_allowed(perfctl: Perfctl, hostile: Path, sql: st
         ("SELECT zeroblob(1000000000)", "too big"),
     ],
 )
-def test_a_query_that_cannot_be_answered_is_refused_in_one_line(
-    perfctl: Perfctl, hostile: Path, sql: str, said: str
-) -> None:
+def test_a_query_that_cannot_be_answered_is_refused_in_one_line(perfctl, hostile, sql, said):
     answer = perfctl("query", sql).ends(2, said)
     assert answer.err.count("\n") == 1
 
@@ -91,13 +84,11 @@ def test_a_query_that_cannot_be_answered_is_refused_in_one_line(
         pytest.param(f"{COUNT} SELECT n FROM t", id="rows without end"),
     ],
 )
-def test_a_query_that_runs_for_ever_is_stopped(perfctl: Perfctl, hostile: Path, sql: str) -> None:
+def test_a_query_that_runs_for_ever_is_stopped(perfctl, hostile, sql):
     perfctl("query", sql, "--timeout", 0.3, "--csv").ends(2, "longer than 0.3 s")
 
 
-def test_a_result_that_is_too_large_is_shown_in_part_or_refused(
-    perfctl: Perfctl, hostile: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_result_that_is_too_large_is_shown_in_part_or_refused(perfctl, hostile, monkeypatch):
     long = module.LONGEST_SHOWN + 1
     typed = f"SELECT printf('%.*c', {long}, 'x'), zeroblob({long})"
     shown = " ".join(perfctl("query", typed).out.split())
@@ -114,7 +105,7 @@ def test_a_result_that_is_too_large_is_shown_in_part_or_refused(
     assert len(perfctl("query", eight, "--csv").out.splitlines()) == 1 + 8
 
 
-def test_a_query_that_would_fill_the_memory_is_stopped(hostile: Path) -> None:
+def test_a_query_that_would_fill_the_memory_is_stopped(hostile):
     """In a process of its own, which keeps the limit for good."""
     code = (
         "import sys; from perfctl.orchestrator.commands import query; from "
@@ -134,8 +125,8 @@ def test_a_query_that_would_fill_the_memory_is_stopped(hostile: Path) -> None:
 
 
 def test_json_functions_the_schema_and_columns_of_one_name_can_be_asked(
-    perfctl: Perfctl, hostile: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    perfctl, hostile, monkeypatch
+):
     for sql, rows in (
         ("SELECT value FROM json_each('[4, 5]')", [{"value": 4}, {"value": 5}]),
         ("SELECT 1 AS a, 2 AS a, NULL AS a", [{"a": 1, "a_2": 2, "a_3": None}]),
@@ -145,7 +136,7 @@ def test_json_functions_the_schema_and_columns_of_one_name_can_be_asked(
         assert perfctl("query - --json").json == rows
 
 
-def test_hostile_names_reach_programs_whole(perfctl: Perfctl, hostile: Path) -> None:
+def test_hostile_names_reach_programs_whole(perfctl, hostile):
     assert perfctl("query 'SELECT name FROM kernel' --json").json[1]["name"] == ESCAPES
     rows = list(
         csv.DictReader(
@@ -156,18 +147,14 @@ def test_hostile_names_reach_programs_whole(perfctl: Perfctl, hostile: Path) -> 
     assert rows[1]["name"] == ESCAPES
 
 
-def test_a_table_says_that_there_are_more_rows_and_many_columns_become_a_list(
-    perfctl: Perfctl, hostile: Path
-) -> None:
+def test_a_table_says_that_there_are_more_rows_and_many_columns_become_a_list(perfctl, hostile):
     lines = perfctl("query 'SELECT launch FROM kernel' --rows 2").out.splitlines()
     assert len(lines) == 4 and "use --rows to show more" in lines[-1]
     shown = perfctl("query 'SELECT * FROM kernel'").out
     assert shown.count("\n  run_id") == 3 and max(map(len, shown.splitlines())) <= 80
 
 
-def test_kernels_and_layers_are_found_by_parts_of_their_names(
-    perfctl: Perfctl, hostile: Path
-) -> None:
+def test_kernels_and_layers_are_found_by_parts_of_their_names(perfctl, hostile):
     assert perfctl("query --search ONV1 --json").json == [
         {
             "type": "layer",
@@ -195,7 +182,7 @@ def test_kernels_and_layers_are_found_by_parts_of_their_names(
         assert perfctl("query", "--search", nothing, "--json").json == []
 
 
-def test_a_search_reads_one_thing_and_says_what_it_needs(perfctl: Perfctl, hostile: Path) -> None:
+def test_a_search_reads_one_thing_and_says_what_it_needs(perfctl, hostile):
     before = hostile.read_bytes()
     for words in ((), ("select 1", "--search", "conv"), ("--search", " ")):
         perfctl("query", *words).ends(2, "perfctl query")

@@ -1,8 +1,6 @@
 """Progress: silent when quick and where nobody watches; on a terminal a bar, with percent and
 time left."""
 
-from __future__ import annotations
-
 import io
 import sys
 import time
@@ -16,32 +14,28 @@ from tests.launch.programs import wait_until
 
 
 class Terminal(io.StringIO):
-    def isatty(self) -> bool:
+    def isatty(self):
         return True
 
 
-def wait_for(terminal: Terminal, text: str) -> None:
+def wait_for(terminal, text):
     wait_until(lambda: text in terminal.getvalue(), terminal.getvalue)
 
 
 @pytest.fixture(autouse=True)
-def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+def _hasty(monkeypatch):
     monkeypatch.setattr(progress, "AFTER_S", 0.05)
     monkeypatch.setattr(progress, "BAR_S", 0.02)
 
 
-def test_what_is_quick_says_nothing(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_quick_says_nothing(capsys, monkeypatch):
     monkeypatch.setattr(progress, "AFTER_S", 60)
     with progress.show_progress() as now:
         now("reading", 0, 1, Path("a.json"))
     assert capsys.readouterr().err == ""
 
 
-def test_what_is_slow_says_nothing_either_where_nobody_watches(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_is_slow_says_nothing_either_where_nobody_watches(capsys):
     with progress.show_progress() as now, progress.show_progress() as steps:
         now("reading", 0, 3, Path("a.json"))
         steps("tracing", 1, 3)
@@ -49,7 +43,7 @@ def test_what_is_slow_says_nothing_either_where_nobody_watches(
     assert capsys.readouterr().err == ""
 
 
-def test_a_line_says_which_file_of_how_many_and_how_far(tmp_path: Path) -> None:
+def test_a_line_says_which_file_of_how_many_and_how_far(tmp_path):
     path = tmp_path / "trace.json"
     path.write_bytes(b"x" * 4_000_000)
     now = progress.ProgressSteps()
@@ -69,9 +63,7 @@ def test_a_line_says_which_file_of_how_many_and_how_far(tmp_path: Path) -> None:
         assert now.format_percent_and_time_left() == f"{done / 2 * 100:.0f}%, about {left} left  "
 
 
-def test_a_calculation_says_its_part_its_share_and_the_time_left(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_calculation_says_its_part_its_share_and_the_time_left(monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
@@ -83,7 +75,7 @@ def test_a_calculation_says_its_part_its_share_and_the_time_left(
         wait_for(terminal, f"25%, about 1 min {30 * 3 - 60} s left  3 of 8: working out vgg16")
 
 
-def test_a_file_that_is_not_read_in_order_shows_no_bytes(tmp_path: Path) -> None:
+def test_a_file_that_is_not_read_in_order_shows_no_bytes(tmp_path):
     path = tmp_path / "a.sqlite"
     path.write_bytes(b"x" * 1_000_000)
     now = progress.ProgressSteps()
@@ -92,9 +84,7 @@ def test_a_file_that_is_not_read_in_order_shows_no_bytes(tmp_path: Path) -> None
     assert progress.measure_read_and_total_bytes(tmp_path / "missing") == (0, 0)
 
 
-def test_on_a_terminal_a_bar_is_drawn_and_taken_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_a_terminal_a_bar_is_drawn_and_taken_away(tmp_path, monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")

@@ -4,14 +4,10 @@ What an action itself refuses by field is in tests/commands/test_refusals.py; he
 the command line: options, remedies, and what only the command line can be asked for.
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
 import pytest
-
-from tests.cli.conftest import Perfctl
 
 LANGUAGE_MODEL = Path(__file__).parents[1] / "data" / "scripts" / "language_model.py"
 OWN_SCRIPT = "torch --batches 2,4 --device cpu"
@@ -167,14 +163,8 @@ MISSING = (
     ],
 )
 def test_a_wrong_request_is_one_line_with_what_to_do_and_writes_nothing(
-    perfctl: Perfctl,
-    replayed: Path,
-    own_configuration: None,
-    monkeypatch: pytest.MonkeyPatch,
-    typed: str,
-    code: int,
-    refusal: str,
-) -> None:
+    perfctl, replayed, own_configuration, monkeypatch, typed, code, refusal
+):
     monkeypatch.setenv("HOME", str(Path.cwd()))
     monkeypatch.setenv("MPLCONFIGDIR", str(Path.cwd().parent / "matplotlib"))
     shutil.copy(replayed, "perfctl.db")
@@ -197,9 +187,7 @@ def test_a_wrong_request_is_one_line_with_what_to_do_and_writes_nothing(
         "calculator --models none --out kept.html",
     ],
 )
-def test_a_file_that_exists_is_kept_unless_forced(
-    perfctl: Perfctl, replayed: Path, typed: str
-) -> None:
+def test_a_file_that_exists_is_kept_unless_forced(perfctl, replayed, typed):
     kept = Path(typed.rpartition(" ")[2])
     kept.write_text("of the user")
     refused = perfctl(f"{typed} --store {replayed}")

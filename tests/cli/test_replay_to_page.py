@@ -1,16 +1,11 @@
 """From a recorded sweep to the page, as a user without GPU, torch and NVIDIA tools goes."""
 
-from __future__ import annotations
-
 import shutil
-from pathlib import Path
 
-from tests.cli.conftest import Perfctl, sql
+from tests.cli.conftest import sql
 
 
-def test_a_sweeps_folder_copied_elsewhere_can_be_ingested_there(
-    perfctl: Perfctl, recorded: Path, tmp_path: Path
-) -> None:
+def test_a_sweeps_folder_copied_elsewhere_can_be_ingested_there(perfctl, recorded, tmp_path):
     perfctl("replay", recorded / "torch")
     first = perfctl("runs --json").json
     (copy,) = (tmp_path / "perfctl-runs").iterdir()
@@ -35,8 +30,8 @@ def test_a_sweeps_folder_copied_elsewhere_can_be_ingested_there(
 
 
 def test_a_trace_that_is_cut_off_leaves_a_partial_run_with_the_workloads_own_record(
-    perfctl: Perfctl, recorded: Path, tmp_path: Path
-) -> None:
+    perfctl, recorded, tmp_path
+):
     folder = tmp_path / "broken" / "b16"
     shutil.copytree(recorded / "torch" / "b16", folder)
     trace = folder / "report.pt.trace.json.gz"

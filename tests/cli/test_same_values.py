@@ -1,7 +1,5 @@
 """One question asked of several surfaces: what two of them print is the same value."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -12,15 +10,12 @@ import pytest
 from perfctl.orchestrator.cli.main import run_command_line
 from perfctl.orchestrator.commands import mcp
 from perfctl.orchestrator.predict.models import subjects
-from tests.cli.conftest import Perfctl
 from tests.report.outline import outline
 
 UNITS = {"kFLOP": 1e3, "MFLOP": 1e6, "GFLOP": 1e9, "µs": 1e-6, "ms": 1e-3}
 
 
-def test_mcp_gives_the_flops_of_the_estimate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mcp_gives_the_flops_of_the_estimate(tmp_path, monkeypatch, capsys):
     """Of each layer, and of backward, at both batch sizes of a recorded sweep."""
     pytest.importorskip("jsonschema")
     store, recorded = tmp_path / "perfctl.db", Path(__file__).parents[1] / "data/recorded-cpu/torch"
@@ -31,7 +26,7 @@ def test_mcp_gives_the_flops_of_the_estimate(
         == 0
     )
 
-    async def run_here(caller: mcp.ToolCaller, words: list[str]) -> tuple[str, list[str]]:
+    async def run_here(caller, words):
         capsys.readouterr()
         assert run_command_line(words) == 0
         return capsys.readouterr().out, []
@@ -59,9 +54,7 @@ def test_mcp_gives_the_flops_of_the_estimate(
         assert sum(listed["backward"].values()) == own["backward"]["flops"]
 
 
-def test_the_report_prints_the_flops_and_times_of_the_ledger(
-    perfctl: Perfctl, recorded: Path
-) -> None:
+def test_the_report_prints_the_flops_and_times_of_the_ledger(perfctl, recorded):
     """Of each layer, pass and batch size, to the last printed digit."""
     perfctl("replay", recorded / "torch").ok()
     perfctl("report --out page.html").ok()
@@ -81,8 +74,8 @@ def test_the_report_prints_the_flops_and_times_of_the_ledger(
 
 
 def test_without_torch_predict_prints_the_same_times_and_says_that_memory_is_a_bound(
-    perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    perfctl, monkeypatch
+):
     """Without torch the memory is of the tensors only, as on the page of the calculator."""
     command = "predict resnet:depth=18,image=64 --device 'A100 SXM4 80 GB' --batch 64"
     own, text = perfctl(f"{command} --json").json, perfctl(command).ok().out
@@ -99,6 +92,6 @@ def test_without_torch_predict_prints_the_same_times_and_says_that_memory_is_a_b
     assert "memory counts the tensors only: without torch" in words
 
 
-def digits(value: float) -> str:
+def digits(value):
     """Return a value with three digits, as the page prints it."""
     return f"{value:.3g}" if value >= 100 else f"{value:#.3g}"

@@ -1,10 +1,7 @@
 """--sample on the command line, and samples on their way from a run's folder into the store."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
-from pathlib import Path
 
 from perfctl.orchestrator.ingest.run_folders import add_folder_facts
 from perfctl.orchestrator.launch.profilers.base import Command
@@ -14,10 +11,9 @@ from perfctl.orchestrator.launch.sweep.plan import plan_sweep
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.stored_runs import load_readable_runs
 from perfctl.records.report import Report
-from tests.cli.conftest import Perfctl
 
 
-def test_sampling_is_on_unless_it_is_turned_off_and_makes_no_other_sweep() -> None:
+def test_sampling_is_on_unless_it_is_turned_off_and_makes_no_other_sweep():
     on, off = (
         plan_sweep(NoProfiler(), replace(SweepOptions(device="cpu"), sample=text))
         for text in ("50ms", "off")
@@ -28,16 +24,14 @@ def test_sampling_is_on_unless_it_is_turned_off_and_makes_no_other_sweep() -> No
     assert on.name == off.name
 
 
-def test_broken_samples_leave_the_run_whole_with_a_gap(tmp_path: Path) -> None:
+def test_broken_samples_leave_the_run_whole_with_a_gap(tmp_path):
     report = Report("torch", tmp_path, "synthetic")
     (tmp_path / "samples.csv").write_text("# perfctl samples 1\nnothing\n")
     found = add_folder_facts(report, tmp_path, {"profiler": "torch"}, {})
     assert [(gap.quantity, gap.state) for gap in found.gaps] == [("sample", "unreadable")]
 
 
-def test_a_real_run_has_samples_in_the_store_on_the_clock_of_its_steps(
-    perfctl: Perfctl, tmp_path: Path
-) -> None:
+def test_a_real_run_has_samples_in_the_store_on_the_clock_of_its_steps(perfctl, tmp_path):
     script = tmp_path / "train.py"
     script.write_text(
         "import sys, torch\n"

@@ -1,13 +1,8 @@
 """What commands print with --json holds to the schema that --json-schema prints for it."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -17,7 +12,6 @@ from perfctl.orchestrator.outputs import OUTPUTS as RECORDS
 from perfctl.orchestrator.outputs import build_output_schema, convert_to_json, format_schema_name
 from perfctl.orchestrator.report.ledger.ranks import list_job_outputs
 from perfctl.records.report import Collective, Kernel
-from tests.cli.conftest import Perfctl
 from tests.commands.test_declare import DECLARED
 from tests.make.synthetic import foreign_run
 
@@ -43,7 +37,7 @@ PRINTED = {
 """Output -> a command that prints it."""
 
 
-def inside(schema: Any) -> Iterator[dict[str, Any]]:
+def inside(schema):
     """Every object in a schema, itself first."""
     if isinstance(schema, dict):
         yield schema
@@ -54,15 +48,13 @@ def inside(schema: Any) -> Iterator[dict[str, Any]]:
             yield from inside(part)
 
 
-def wrong(output: str, value: Any) -> list[str]:
+def wrong(output, value):
     found = Draft202012Validator(build_output_schema(output)).iter_errors(value)
     return [f"{'.'.join(map(str, error.absolute_path))}: {error.message[:200]}" for error in found]
 
 
 @pytest.mark.parametrize("output", PRINTED)
-def test_what_a_command_prints_holds_to_its_schema(
-    perfctl: Perfctl, replayed: Path, output: str, own_configuration: None
-) -> None:
+def test_what_a_command_prints_holds_to_its_schema(perfctl, replayed, output, own_configuration):
     shutil.copy(replayed, "perfctl.db")
     said = perfctl(f"{PRINTED[output]} --json")
     assert wrong(output, said.json) == []
@@ -70,7 +62,7 @@ def test_what_a_command_prints_holds_to_its_schema(
         assert next(iter(said.json.items())) == ("schema", format_schema_name(output))
 
 
-def test_a_job_of_two_ranks_holds_to_the_schema_of_the_ledger() -> None:
+def test_a_job_of_two_ranks_holds_to_the_schema_of_the_ledger():
     talks = [Collective("allreduce", "0", 2, 1000, "Float", 100 * at, 50, 50) for at in range(4)]
     talks.append(Collective("send", None, 2, None, None, 900, 50, 50))
     kernels = [
@@ -97,14 +89,14 @@ def test_a_job_of_two_ranks_holds_to_the_schema_of_the_ledger() -> None:
     assert wrong("ledger", value | {"jobs": [jobs[0] | {"surprise": 1}]})
 
 
-def test_every_command_with_json_has_a_schema_and_every_schema_a_command() -> None:
+def test_every_command_with_json_has_a_schema_and_every_schema_a_command():
     printed = [list_output_names(command) for command in DECLARED.values() if command.has_json]
     assert all(printed)
     assert set().union(*printed) == set(RECORDS)
 
 
 @pytest.mark.parametrize("output", RECORDS)
-def test_a_schema_is_one_and_lists_every_key(output: str) -> None:
+def test_a_schema_is_one_and_lists_every_key(output):
     schema = build_output_schema(output)
     Draft202012Validator.check_schema(schema)
     assert "1 multiply-add counts as 2 FLOPs" in schema["description"]
@@ -115,9 +107,7 @@ def test_a_schema_is_one_and_lists_every_key(output: str) -> None:
             assert {} not in one["properties"].values(), one["properties"]
 
 
-def test_a_key_that_no_schema_lists_and_one_that_is_missing_are_noticed(
-    perfctl: Perfctl, replayed: Path
-) -> None:
+def test_a_key_that_no_schema_lists_and_one_that_is_missing_are_noticed(perfctl, replayed):
     """The schemas are closed, so the test above can fail."""
     said = perfctl(f"ledger --store {replayed} --json").json
     row = said["rows"][0]

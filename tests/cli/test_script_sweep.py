@@ -1,7 +1,5 @@
 """Sweeps of a program that nobody edited, from the command line to the store."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shlex
@@ -11,19 +9,18 @@ import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.counts.kernels.replays import describe_replay_cost
 from perfctl.orchestrator.errors import RunFailed
-from perfctl.orchestrator.ingest.sweep import NcuCost, estimate_ncu_cost
+from perfctl.orchestrator.ingest.sweep import estimate_ncu_cost
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.profilers.replay import Replay
 from perfctl.orchestrator.launch.sweep.options import SweepOptions
 from perfctl.orchestrator.launch.sweep.plan import plan_sweep
-from tests.cli.conftest import Perfctl, Said, sql
+from tests.cli.conftest import sql
 
 pytestmark = pytest.mark.xdist_group("nsys")
 
@@ -57,7 +54,7 @@ LAYERS = {"model.conv", "model.fc"}
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """A scratch folder with a space in its path, and the script in it."""
     made = tmp_path / "my models"
     made.mkdir()
@@ -66,19 +63,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def sweep(perfctl: Perfctl, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Perfctl:
+def sweep(perfctl, folder, monkeypatch):
     """Calls a sweep of two batch sizes on the CPU, in the folder of the script."""
     monkeypatch.chdir(folder)
     options = f"--batches 2,4 --steps {STEPS} --warmup {WARMUP} --device cpu"
 
-    def call(typed: str) -> Said:
+    def call(typed):
         profiler, _, others = typed.partition(" ")
         return perfctl(f"{profiler} {options} {others}")
 
     return call
 
 
-def check_store(profiler: str) -> None:
+def check_store(profiler):
     runs = sql(
         "SELECT profiler, workload, batch_size, mode, status, variant FROM run ORDER BY batch_size"
     )
@@ -106,8 +103,8 @@ def check_store(profiler: str) -> None:
 
 @pytest.mark.parametrize("profiler", ["torch", "nsys"])
 def test_an_unedited_script_is_swept_with_its_layers_directions_and_steps_in_the_store(
-    sweep: Perfctl, folder: Path, profiler: str, request: pytest.FixtureRequest
-) -> None:
+    sweep, folder, profiler, request
+):
     torch = pytest.importorskip("torch")
     if profiler == "torch":  # test_another_interpreter starts one under it as a user does
         request.getfixturevalue("quick_sweeps")
@@ -130,8 +127,8 @@ def test_an_unedited_script_is_swept_with_its_layers_directions_and_steps_in_the
 
 @pytest.mark.usefixtures("quick_sweeps")
 def test_the_size_can_go_through_a_variable_and_a_script_that_raises_at_one_keeps_the_other(
-    sweep: Perfctl, folder: Path
-) -> None:
+    sweep, folder
+):
     pytest.importorskip("torch")
     text = SCRIPT.replace("for _ in", "if given.batch_size == 4: raise KeyError('four')\nfor _ in")
     (folder / "train.py").write_text(text)
@@ -147,9 +144,7 @@ def test_the_size_can_go_through_a_variable_and_a_script_that_raises_at_one_keep
     assert "trained with 2" in log.read_text()
 
 
-def test_a_dry_run_prints_each_size_ready_to_paste_and_starts_nothing(
-    sweep: Perfctl, folder: Path
-) -> None:
+def test_a_dry_run_prints_each_size_ready_to_paste_and_starts_nothing(sweep, folder):
     marked = "--dry-run --step-marker optimizer:SGD"
     said = sweep(f"torch {marked} -- {sys.executable} train.py b={{batch}} {{x}}").ok()
     commands = [shlex.split(line) for line in said.out.splitlines()]
@@ -162,9 +157,7 @@ def test_a_dry_run_prints_each_size_ready_to_paste_and_starts_nothing(
     assert [path.name for path in folder.iterdir()] == ["train.py"]
 
 
-def test_another_interpreter_gets_what_runs_inside_as_one_file(
-    perfctl: Perfctl, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_interpreter_gets_what_runs_inside_as_one_file(perfctl, folder, monkeypatch):
     pytest.importorskip("torch")
     monkeypatch.chdir(folder)
     other = folder / "python3"
@@ -186,14 +179,12 @@ def test_another_interpreter_gets_what_runs_inside_as_one_file(
     } >= LAYERS
 
 
-def test_options_of_a_built_in_workload_may_still_follow_two_dashes(perfctl: Perfctl) -> None:
+def test_options_of_a_built_in_workload_may_still_follow_two_dashes(perfctl):
     said = perfctl("torch -w mnist_cnn -b 3 --dry-run -- --conv2 32,128,5,1").ok()
     assert "--conv2 32,128,5,1" in said.out
 
 
-def test_what_ncu_was_told_to_leave_out_is_a_gap_and_no_zero(
-    perfctl: Perfctl, tmp_path: Path
-) -> None:
+def test_what_ncu_was_told_to_leave_out_is_a_gap_and_no_zero(perfctl, tmp_path):
     """Synthetic counters of a sweep that was narrowed to conv2."""
     home = tmp_path / "b16"
     home.mkdir()
@@ -222,7 +213,7 @@ def test_what_ncu_was_told_to_leave_out_is_a_gap_and_no_zero(
     assert (state, "only in the layers of --layer: conv2" in reason) == ("not_collected", True)
 
 
-def recorded_step(folder: Path) -> Replay:
+def recorded_step(folder):
     """Synthetic: one step of four kernels under torch.profiler, as a recorded sweep."""
     batch = folder / "recorded" / "b16"
     batch.mkdir(parents=True)
@@ -240,15 +231,13 @@ def recorded_step(folder: Path) -> Replay:
     return Replay(folder / "recorded")
 
 
-def test_the_cost_of_ncu_is_told_from_one_plain_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cost_of_ncu_is_told_from_one_plain_step(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tools, "has_gpu_driver", lambda: True)
     asked = SweepOptions(batches=(16, 32), device="cuda", steps=5)
     step = plan_sweep(recorded_step(tmp_path), replace(asked, steps=1))
 
-    def estimate(**options: Any) -> NcuCost:
+    def estimate(**options):
         return estimate_ncu_cost(plan_sweep(Ncu(**options), asked), step)
 
     whole = estimate(metrics="fadd")
@@ -268,9 +257,7 @@ def test_the_cost_of_ncu_is_told_from_one_plain_step(
     )
 
 
-def test_without_a_gpu_the_cost_cannot_be_told_and_one_line_says_so(
-    perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_gpu_the_cost_cannot_be_told_and_one_line_says_so(perfctl, monkeypatch):
     monkeypatch.setattr(tools, "has_gpu_driver", lambda: False)
     for device in ("cpu", "cuda"):
         said = perfctl(f"ncu --estimate-cost -b 16 --device {device}")
@@ -280,8 +267,8 @@ def test_without_a_gpu_the_cost_cannot_be_told_and_one_line_says_so(
 
 
 def test_each_further_rank_is_a_run_of_its_own_that_is_never_read_with_rank_0(
-    perfctl: Perfctl, recorded: Path, tmp_path: Path
-) -> None:
+    perfctl, recorded, tmp_path
+):
     """A second rank is made from the first one's files."""
     home = tmp_path / "two ranks" / "b16"
     shutil.copytree(recorded / "torch" / "b16", home)
@@ -307,8 +294,8 @@ def test_each_further_rank_is_a_run_of_its_own_that_is_never_read_with_rank_0(
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_rank_that_a_killed_ingest_left_out_comes_with_the_next(
-    perfctl: Perfctl, recorded: Path, tmp_path: Path, jobs: int
-) -> None:
+    perfctl, recorded, tmp_path, jobs
+):
     home = tmp_path / "two ranks" / "b16"
     shutil.copytree(recorded / "torch" / "b16", home)
     shutil.copy(home / "workload.json", home / "workload.rank1.json")
@@ -325,9 +312,7 @@ def test_a_rank_that_a_killed_ingest_left_out_comes_with_the_next(
         assert sql(query) == before, "once, and in the sweep of rank 0"
 
 
-def test_a_broken_record_of_one_rank_does_not_lose_the_others(
-    perfctl: Perfctl, recorded: Path, tmp_path: Path
-) -> None:
+def test_a_broken_record_of_one_rank_does_not_lose_the_others(perfctl, recorded, tmp_path):
     home = tmp_path / "b16"
     shutil.copytree(recorded / "nsys" / "b16", home)
     (home / "workload.rank1.json").write_text('{"perfctl_workload_record": 1')

@@ -1,12 +1,7 @@
 """perfctl scrub: where the copy goes, and what is said of it."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
-from tests.cli.conftest import Perfctl
 from tests.make.rocpd import made
 
 VALUE = "correct-horse-battery"
@@ -17,15 +12,13 @@ TRACE = (
 
 
 @pytest.fixture
-def trace(tmp_path: Path) -> Path:
+def trace(tmp_path):
     path = tmp_path / "trace.json"
     path.write_text(TRACE % VALUE)
     return path
 
 
-def test_the_copy_is_written_beside_the_report_and_kinds_are_said(
-    perfctl: Perfctl, trace: Path
-) -> None:
+def test_the_copy_is_written_beside_the_report_and_kinds_are_said(perfctl, trace):
     said = perfctl("scrub trace.json").ok()
     assert "Replaced by (removed): secret 1" in said.out
     assert "Replace those tokens" in said.out
@@ -36,17 +29,13 @@ def test_the_copy_is_written_beside_the_report_and_kinds_are_said(
     assert VALUE in trace.read_text()
 
 
-def test_a_log_that_is_no_report_is_copied_and_not_offered_to_ingest(
-    perfctl: Perfctl, tmp_path: Path
-) -> None:
+def test_a_log_that_is_no_report_is_copied_and_not_offered_to_ingest(perfctl, tmp_path):
     (tmp_path / "run.log").write_text("loss 0.1\n")
     said = perfctl("scrub run.log")
     assert (said.code, said.out.splitlines()[0]) == (0, "Wrote run.scrubbed.log")
 
 
-def test_scrub_says_what_it_removed_of_a_rocpd_database_and_what_it_cannot_know(
-    perfctl: Perfctl, tmp_path: Path
-) -> None:
+def test_scrub_says_what_it_removed_of_a_rocpd_database_and_what_it_cannot_know(perfctl, tmp_path):
     made(tmp_path / "r.db")
     said = perfctl("scrub r.db").ok()
     assert "1 row emptied (process environments, commands)" in said.out

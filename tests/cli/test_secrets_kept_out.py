@@ -1,16 +1,13 @@
 """A report, a command line or a program's own words may hold secrets: the store, the page and what
 is said hold none."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
-from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Perfctl, sql
+from tests.cli.conftest import sql
 from tests.make import nsys_sqlite as nsys_secrets
 from tests.make.nsys_sqlite import NsysBuilder
 
@@ -19,7 +16,7 @@ LOGIN = "https://bob:hunter22@git.example/net"
 OWN = (TOKEN, "hunter22", "s3cretw0rd", "0123456789abcdef0123")
 
 
-def everywhere(folder: Path) -> bytes:
+def everywhere(folder):
     """The store, its log, and the page."""
     return b"".join(
         file.read_bytes() for file in (*folder.glob("perfctl.db*"), *folder.glob("*.html"))
@@ -28,8 +25,8 @@ def everywhere(folder: Path) -> bytes:
 
 @pytest.mark.parametrize("generation", ["2020.3", "2024.2", "2026.1"])
 def test_a_process_environment_in_a_report_reaches_neither_store_nor_page(
-    perfctl: Perfctl, tmp_path: Path, generation: str
-) -> None:
+    perfctl, tmp_path, generation
+):
     nsys_secrets.with_environment(tmp_path / "report.sqlite", generation)
     said = perfctl("ingest report.sqlite --batch 16").ok()
     page = perfctl("report").ok()
@@ -39,9 +36,7 @@ def test_a_process_environment_in_a_report_reaches_neither_store_nor_page(
         assert value not in said.out + said.err + page.err, value
 
 
-def test_secrets_in_names_reach_neither_store_nor_page_nor_terminal(
-    perfctl: Perfctl, tmp_path: Path
-) -> None:
+def test_secrets_in_names_reach_neither_store_nor_page_nor_terminal(perfctl, tmp_path):
     builder = NsysBuilder()
     builder.range(f"fetch {LOGIN}", 0, 900)
     builder.range("perfctl:step:0", 1, 800)
@@ -60,8 +55,8 @@ def test_secrets_in_names_reach_neither_store_nor_page_nor_terminal(
 
 
 def test_secrets_of_a_run_reach_neither_store_nor_page_nor_what_is_said(
-    perfctl: Perfctl, tmp_path: Path, recorded: Path
-) -> None:
+    perfctl, tmp_path, recorded
+):
     folder = tmp_path / "b16"
     shutil.copytree(recorded / "torch" / "b16", folder)
     record, workload = (
@@ -83,8 +78,8 @@ def test_secrets_of_a_run_reach_neither_store_nor_page_nor_what_is_said(
 
 
 def test_the_process_environment_of_perfctl_itself_is_kept_nowhere(
-    perfctl: Perfctl, tmp_path: Path, recorded: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    perfctl, tmp_path, recorded, monkeypatch
+):
     monkeypatch.setenv("MY_OWN_SETTING", "private-life-of-mine")
     assert perfctl(f"replay {recorded / 'torch'} --batches 16").code == 0
     assert perfctl("report").code == 0

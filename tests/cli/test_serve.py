@@ -12,10 +12,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from http import HTTPStatus
-from pathlib import Path
 
 import pytest
 
@@ -25,7 +23,7 @@ from perfctl.orchestrator.report.page.server import MOST_CONNECTIONS, PageServer
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """A folder with a page, things that are nobody's business, and ways out of it."""
     inside = tmp_path / "pages"
     (inside / "sub").mkdir(parents=True)
@@ -47,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def running(found: PageServer) -> Iterator[PageServer]:
+def running(found):
     with found:
         thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -59,22 +57,16 @@ def running(found: PageServer) -> Iterator[PageServer]:
 
 
 @pytest.fixture
-def server(folder: Path) -> Iterator[PageServer]:
+def server(folder):
     with running(PageServer(folder, "127.0.0.1", 0, lambda: render_listing(folder))) as found:
         yield found
 
 
-def ask(
-    server: PageServer,
-    path: str,
-    method: str = "GET",
-    host: str | None = "127.0.0.1",
-    headers: Mapping[str, str] = {},
-) -> tuple[int, dict[str, str], bytes]:
+def ask(server, path, method="GET", host="127.0.0.1", headers=()):
     connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1])
     with closing(connection):
         connection.putrequest(method, path, skip_host=True)
-        for name, value in {"Host": host, **headers}.items():
+        for name, value in {"Host": host, **dict(headers)}.items():
             if value is not None:
                 connection.putheader(name, value)
         connection.endheaders()
@@ -93,8 +85,8 @@ def ask(
     ids=["a page", "a link to a page inside", "the length of a page", "a drawing"],
 )
 def test_a_page_is_shown_with_its_type_and_in_a_sandbox_and_may_load_nothing(
-    server: PageServer, method: str, path: str, kind: str, body: bytes, may_run_script: bool
-) -> None:
+    server, method, path, kind, body, may_run_script
+):
     status, headers, answer = ask(server, path, method)
     assert (status, headers["Content-Type"], answer) == (200, kind, body)
     assert int(headers["Content-Length"]) == len(body or b"<h1>page</h1>")
@@ -137,7 +129,7 @@ def test_a_page_is_shown_with_its_type_and_in_a_sandbox_and_may_load_nothing(
         "http://127.0.0.1/outside.html",
     ],
 )
-def test_nothing_outside_and_nothing_but_pages_is_given(server: PageServer, path: str) -> None:
+def test_nothing_outside_and_nothing_but_pages_is_given(server, path):
     status, _, body = ask(server, path)
     if path == "/page.html/":
         assert status == 200
@@ -146,9 +138,7 @@ def test_nothing_outside_and_nothing_but_pages_is_given(server: PageServer, path
     assert b"private" not in body
 
 
-def test_a_caller_that_hangs_up_leaves_no_word_and_the_next_is_answered(
-    server: PageServer, folder: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_caller_that_hangs_up_leaves_no_word_and_the_next_is_answered(server, folder, capfd):
     said: list[str] = []
     server.failed = said.append
     (folder / "large.html").write_bytes(b"x" * 20_000_000)
@@ -162,10 +152,8 @@ def test_a_caller_that_hangs_up_leaves_no_word_and_the_next_is_answered(
     assert (capfd.readouterr().err, said) == ("", [])
 
 
-def test_an_answer_that_fails_is_one_line_and_the_next_is_given(
-    folder: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def broken(query: str) -> tuple[HTTPStatus, dict[str, object]]:
+def test_an_answer_that_fails_is_one_line_and_the_next_is_given(folder, capfd):
+    def broken(query):
         raise ValueError(query)
 
     with running(
@@ -182,7 +170,7 @@ def test_an_answer_that_fails_is_one_line_and_the_next_is_given(
 @pytest.mark.parametrize(
     "method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE", "MADEUP"]
 )
-def test_only_get_and_head_are_answered(server: PageServer, method: str) -> None:
+def test_only_get_and_head_are_answered(server, method):
     assert ask(server, "/page.html", method)[0] == 405
 
 
@@ -202,13 +190,11 @@ def test_only_get_and_head_are_answered(server: PageServer, method: str) -> None
         ("localhost.evil.example:8765", 421),
     ],
 )
-def test_a_name_that_somebody_elses_dns_points_here_is_refused(
-    server: PageServer, host: str | None, status: int
-) -> None:
+def test_a_name_that_somebody_elses_dns_points_here_is_refused(server, host, status):
     assert ask(server, "/page.html", host=host)[0] == status
 
 
-def test_the_list_names_pages_that_its_links_lead_to(server: PageServer) -> None:
+def test_the_list_names_pages_that_its_links_lead_to(server):
     status, headers, body = ask(server, "/")
     assert status == 200
     text = body.decode()
@@ -219,11 +205,11 @@ def test_the_list_names_pages_that_its_links_lead_to(server: PageServer) -> None
     assert "Content-Security-Policy" in headers
 
 
-def answering(folder: Path, host: str = "127.0.0.1") -> PageServer:
+def answering(folder, host="127.0.0.1"):
     return PageServer(folder, host, 0, lambda: "", lambda query: (HTTPStatus.OK, {"asked": query}))
 
 
-def test_the_calculator_is_answered_in_json_that_runs_nothing(folder: Path) -> None:
+def test_the_calculator_is_answered_in_json_that_runs_nothing(folder):
     with running(answering(folder)) as server:
         status, headers, body = ask(server, "/calculator.json?model=mlp:depth=3")
         assert (status, json.loads(body)) == (200, {"asked": "model=mlp:depth=3"})
@@ -237,7 +223,7 @@ def test_the_calculator_is_answered_in_json_that_runs_nothing(folder: Path) -> N
         assert ask(server, "/sub/calculator.json")[0] == 404
 
 
-def test_only_a_page_of_this_calculator_may_ask_and_runs_no_other_script(folder: Path) -> None:
+def test_only_a_page_of_this_calculator_may_ask_and_runs_no_other_script(folder):
     digest = compute_calculator_digest()
     assert digest.startswith("sha256-")
     (folder / "calculator.html").write_text(f"<meta content=\"script-src '{digest}'\">")
@@ -252,9 +238,7 @@ def test_only_a_page_of_this_calculator_may_ask_and_runs_no_other_script(folder:
     assert "connect-src" not in policies[1] and "sandbox" in policies[1]
 
 
-def test_idle_connections_keep_nobody_out(
-    server: PageServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_idle_connections_keep_nobody_out(server, monkeypatch):
     monkeypatch.setattr(server.RequestHandlerClass, "timeout", 600)  # none ends by itself
     address = ("127.0.0.1", server.server_address[1])
     with ExitStack() as stack:
@@ -268,26 +252,20 @@ def test_idle_connections_keep_nobody_out(
     ("site", "status"),
     [("same-origin", 200), ("none", 200), ("cross-site", 403), ("same-site", 403)],
 )
-def test_the_calculator_answers_no_page_of_another_site(
-    folder: Path, site: str, status: int
-) -> None:
+def test_the_calculator_answers_no_page_of_another_site(folder, site, status):
     with running(answering(folder)) as server:
         answer = ask(server, "/calculator.json", headers={"Sec-Fetch-Site": site})
         assert answer[0] == status
 
 
-def test_the_calculator_is_not_answered_where_others_are_let_in_or_without_answers(
-    folder: Path, server: PageServer
-) -> None:
+def test_the_calculator_is_not_answered_where_others_are_let_in_or_without_answers(folder, server):
     assert ask(server, "/calculator.json")[0] == 404
     with running(answering(folder, "0.0.0.0")) as open_server:
         assert ask(open_server, "/page.html")[0] == 200
         assert ask(open_server, "/calculator.json?model=mlp")[0] == 404
 
 
-def test_a_sweep_that_runs_makes_the_list_refresh_until_it_ends(
-    server: PageServer, folder: Path, recorded: Path
-) -> None:
+def test_a_sweep_that_runs_makes_the_list_refresh_until_it_ends(server, folder, recorded):
     sweep = folder / "perfctl-runs" / "torch-<b>net-1234"
     shutil.copytree(recorded / "torch" / "b16", sweep / "b16")
     (sweep / "b32.part").mkdir()
@@ -310,7 +288,7 @@ def test_a_sweep_that_runs_makes_the_list_refresh_until_it_ends(
         assert "<td>32</td><td>running</td>" in ask(server, "/")[2].decode()
 
 
-def test_a_sweeps_record_that_is_no_record_harms_nothing(server: PageServer, folder: Path) -> None:
+def test_a_sweeps_record_that_is_no_record_harms_nothing(server, folder):
     sweep = folder / "perfctl-runs" / "broken"
     (sweep / "b8").mkdir(parents=True)
     (sweep / "sweep.json").write_text("[1,")
@@ -320,7 +298,7 @@ def test_a_sweeps_record_that_is_no_record_harms_nothing(server: PageServer, fol
     assert b"interrupted" in body
 
 
-def test_ctrl_c_ends_it_cleanly_and_the_address_is_this_machines_own(folder: Path) -> None:
+def test_ctrl_c_ends_it_cleanly_and_the_address_is_this_machines_own(folder):
     process = subprocess.Popen(
         [sys.executable, "-m", "perfctl", "serve", str(folder), "--port", "0"],
         stdout=subprocess.PIPE,
@@ -339,9 +317,7 @@ def test_ctrl_c_ends_it_cleanly_and_the_address_is_this_machines_own(folder: Pat
     assert errors == "ended\n"
 
 
-def test_a_port_that_is_taken_is_said_in_one_line(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_port_that_is_taken_is_said_in_one_line(folder, capsys):
     from perfctl.orchestrator.cli.main import run_command_line
 
     with socket.socket() as taken:

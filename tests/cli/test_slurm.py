@@ -1,8 +1,6 @@
 """Arrays without a Slurm: what render writes, what the folders tell, what gather brings into
 the store."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os
@@ -10,15 +8,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Perfctl, sql
+from tests.cli.conftest import sql
 
 
 @pytest.fixture(autouse=True)
-def _no_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _no_slurm(monkeypatch, tmp_path):
     """A machine without Slurm, and a home without perfctl.toml."""
     home = tmp_path / "home"
     home.mkdir()
@@ -26,12 +23,12 @@ def _no_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
 
 
-def render(perfctl: Perfctl, recorded: Path, options: str = "") -> Path:
+def render(perfctl, recorded, options=""):
     perfctl(f"slurm render replay --recording {recorded / 'torch'} {options}").ok()
     return next(path for path in Path("perfctl-runs").iterdir() if path.name.startswith("slurm-"))
 
 
-def run_task(folder: Path, number: int, code: int = 0) -> None:
+def run_task(folder, number, code=0):
     """What Slurm would do."""
     environment = {**os.environ, "PATH": "/usr/bin:/bin"}
     done = subprocess.run(
@@ -40,15 +37,15 @@ def run_task(folder: Path, number: int, code: int = 0) -> None:
     assert done.returncode == code
 
 
-def rows(columns: str = "profiler, batch_size, status") -> list[tuple[Any, ...]]:
+def rows(columns="profiler, batch_size, status"):
     return sql(f"SELECT {columns} FROM run ORDER BY profiler, batch_size")
 
 
-def states(perfctl: Perfctl, folder: Path) -> list[str]:
+def states(perfctl, folder):
     return [task["state"] for task in perfctl(f"slurm status {folder} --json").json["tasks"]]
 
 
-def test_render_writes_plain_scripts_and_says_what_is_next(perfctl: Perfctl) -> None:
+def test_render_writes_plain_scripts_and_says_what_is_next(perfctl):
     said = perfctl(
         "slurm render nsys,ncu --batches 16,32 --layer conv2 --partition gpu",
     )
@@ -75,7 +72,7 @@ def test_render_writes_plain_scripts_and_says_what_is_next(perfctl: Perfctl) -> 
     assert all("--device=cuda" in line for line in lines)
 
 
-def test_a_sweep_on_one_machine_finds_what_an_array_made(perfctl: Perfctl, recorded: Path) -> None:
+def test_a_sweep_on_one_machine_finds_what_an_array_made(perfctl, recorded):
     folder = render(perfctl, recorded, "--batches 16")
     run_task(folder, 0)
     said = perfctl(f"replay {recorded / 'torch'} --batches 16")
@@ -83,7 +80,7 @@ def test_a_sweep_on_one_machine_finds_what_an_array_made(perfctl: Perfctl, recor
     assert rows() == [("torch", 16, "ok")]
 
 
-def test_a_script_that_was_edited_is_kept_unless_forced(perfctl: Perfctl, recorded: Path) -> None:
+def test_a_script_that_was_edited_is_kept_unless_forced(perfctl, recorded):
     folder = render(perfctl, recorded)
     again = f"slurm render replay --recording {recorded / 'torch'}"
     assert perfctl(again).code == 0
@@ -95,20 +92,20 @@ def test_a_script_that_was_edited_is_kept_unless_forced(perfctl: Perfctl, record
     assert "# mine" not in script.read_text()
 
 
-def test_a_dry_run_prints_both_scripts_and_writes_nothing(perfctl: Perfctl) -> None:
+def test_a_dry_run_prints_both_scripts_and_writes_nothing(perfctl):
     said = perfctl("slurm render nsys --dry-run")
     assert said.out.count("#!/bin/bash") == 2
     assert [path.name for path in Path().iterdir()] == ["home"]
 
 
-def test_submit_and_cancel_without_slurm_say_so(perfctl: Perfctl, recorded: Path) -> None:
+def test_submit_and_cancel_without_slurm_say_so(perfctl, recorded):
     folder = render(perfctl, recorded)
     for command in ("submit", "cancel"):
         perfctl(f"slurm {command} {folder}").ends(1, "squeue is not installed here")
     assert perfctl("slurm status home").code == 2
 
 
-def test_status_without_slurm_tells_what_the_folders_tell(perfctl: Perfctl, recorded: Path) -> None:
+def test_status_without_slurm_tells_what_the_folders_tell(perfctl, recorded):
     folder = render(perfctl, recorded, "--batches 16,32,64,128")
     run_task(folder, 0)
     run_task(folder, 2, code=4)
@@ -125,8 +122,8 @@ def test_status_without_slurm_tells_what_the_folders_tell(perfctl: Perfctl, reco
 
 
 def test_gather_names_what_is_missing_in_the_store_and_on_the_page_and_a_later_whole_run_takes_its_place(
-    perfctl: Perfctl, recorded: Path
-) -> None:
+    perfctl, recorded
+):
     folder = render(perfctl, recorded, "--batches 16,32")
     run_task(folder, 1)
     said = perfctl(f"slurm gather {folder}")
@@ -144,9 +141,7 @@ def test_gather_names_what_is_missing_in_the_store_and_on_the_page_and_a_later_w
     assert rows() == [("torch", 16, "ok"), ("torch", 32, "ok")]
 
 
-def test_folders_copied_from_anywhere_are_gathered_and_none_twice(
-    perfctl: Perfctl, recorded: Path
-) -> None:
+def test_folders_copied_from_anywhere_are_gathered_and_none_twice(perfctl, recorded):
     folder = render(perfctl, recorded, "--batches 16,32")
     run_task(folder, 0)
     run_task(folder, 1)
@@ -159,16 +154,14 @@ def test_folders_copied_from_anywhere_are_gathered_and_none_twice(
     assert perfctl("slurm gather home").code == 2
 
 
-def test_gather_stores_the_formulas_of_the_array(perfctl: Perfctl, recorded: Path) -> None:
+def test_gather_stores_the_formulas_of_the_array(perfctl, recorded):
     folder = render(perfctl, recorded, "--batches 16,32 --expect 'conv1:*: flops=2*batch'")
     run_task(folder, 1)
     perfctl(f"slurm gather {folder}")
     assert sql("SELECT pattern, flops FROM expectation") == [("conv1:*", 2 * 32)]
 
 
-def test_a_copy_that_lacks_its_report_is_named_and_does_not_stop_the_others(
-    perfctl: Perfctl, recorded: Path
-) -> None:
+def test_a_copy_that_lacks_its_report_is_named_and_does_not_stop_the_others(perfctl, recorded):
     folder = render(perfctl, recorded, "--batches 16,32")
     run_task(folder, 0)
     run_task(folder, 1)
@@ -177,7 +170,7 @@ def test_a_copy_that_lacks_its_report_is_named_and_does_not_stop_the_others(
     assert rows() == [("torch", 16, "failed"), ("torch", 32, "ok")]
 
 
-def test_an_edited_script_is_not_taken_for_the_one_that_was_rendered(perfctl: Perfctl) -> None:
+def test_an_edited_script_is_not_taken_for_the_one_that_was_rendered(perfctl):
     Path("train.py").write_text("import torch\n")
     typed = "torch --batches 4 --device cpu"
     perfctl(f"slurm render {typed} -- train.py {{batch}}").ok()
@@ -188,7 +181,7 @@ def test_an_edited_script_is_not_taken_for_the_one_that_was_rendered(perfctl: Pe
     )
 
 
-def many(recorded: Path, count: int) -> Path:
+def many(recorded, count):
     """``count`` runs, each with a report and a batch size of its own; made from the beginning of
     one recording."""
     source = recorded / "torch" / "b16"
@@ -209,9 +202,7 @@ def many(recorded: Path, count: int) -> Path:
     return sweep
 
 
-def test_gathers_at_the_same_time_fill_one_store_without_a_duplicate(
-    perfctl: Perfctl, recorded: Path
-) -> None:
+def test_gathers_at_the_same_time_fill_one_store_without_a_duplicate(perfctl, recorded):
     many(recorded, 6)
     # none of these ran: four rows that say so
     folder = render(perfctl, recorded, "--batches 16,32,64,128")
@@ -231,7 +222,7 @@ def test_gathers_at_the_same_time_fill_one_store_without_a_duplicate(
     assert found == [*whole, *((missing, batch, "failed") for batch in (16, 32, 64, 128))], folder
 
 
-def test_options_for_one_tool_are_not_given_to_two(perfctl: Perfctl) -> None:
+def test_options_for_one_tool_are_not_given_to_two(perfctl):
     said = perfctl("slurm render nsys,ncu -b 16 --tool-args=--stats=true")
     assert (said.code, "--tool-args needs exactly one profiler, got nsys,ncu" in said.err) == (
         2,

@@ -1,19 +1,15 @@
 """Reports taken in by an array of jobs: the tasks run here by bash, as Slurm would run them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
-from tests.cli.conftest import Perfctl
 from tests.cli.test_ingest import NCU
 from tests.ingest.test_ingest_jobs import DATA, rows
 
 
-def rendered(perfctl: Perfctl) -> Path:
+def rendered(perfctl):
     """Three tasks for reports of several kinds, one of them broken, in two folders."""
     Path("study").mkdir()
     for batch in (1, 2, 4, 8):
@@ -27,7 +23,7 @@ def rendered(perfctl: Perfctl) -> Path:
     return folder
 
 
-def run_task(folder: Path, number: int) -> None:
+def run_task(folder, number):
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("SLURM")
     }
@@ -37,9 +33,7 @@ def run_task(folder: Path, number: int) -> None:
     )
 
 
-def test_the_merged_store_is_that_of_one_ingest_and_a_second_gather_adds_nothing(
-    perfctl: Perfctl,
-) -> None:
+def test_the_merged_store_is_that_of_one_ingest_and_a_second_gather_adds_nothing(perfctl):
     folder = rendered(perfctl)
     lists = [path.read_text().splitlines() for path in sorted(folder.glob("files-*.txt"))]
     assert len(lists) == 3
@@ -58,19 +52,19 @@ def test_the_merged_store_is_that_of_one_ingest_and_a_second_gather_adds_nothing
     assert rows(Path("all.db")) == merged
 
 
-def made_list(lists: list[list[str]]) -> Path:
+def made_list(lists):
     Path("all.txt").write_text("".join(f"{line}\n" for lines in lists for line in lines))
     return Path("all.txt")
 
 
-def paths(tables: dict[str, list[tuple[Any, ...]]]) -> set[tuple[str]]:
+def paths(tables):
     from perfctl.orchestrator.store import schema
 
     names = [name for name in schema.read_column_types("run") if name != "ingested_at"]
     return {(row[names.index("artifact")],) for row in tables["run"]}
 
 
-def test_a_task_that_did_not_end_is_named_and_can_come_later(perfctl: Perfctl) -> None:
+def test_a_task_that_did_not_end_is_named_and_can_come_later(perfctl):
     folder = rendered(perfctl)
     run_task(folder, 0)
     said = perfctl(f"slurm gather {folder} --store all.db --page page.html")
@@ -86,9 +80,7 @@ def test_a_task_that_did_not_end_is_named_and_can_come_later(perfctl: Perfctl) -
     assert len(rows(Path("all.db"))["run"]) > before > 0
 
 
-def test_what_an_ingest_array_cannot_do_is_refused_before_anything_is_written(
-    perfctl: Perfctl,
-) -> None:
+def test_what_an_ingest_array_cannot_do_is_refused_before_anything_is_written(perfctl):
     Path("b16_vs_b32.csv").write_text(NCU.format(count=1))
     Path("empty").mkdir()
     assert perfctl("slurm ingest empty").code == 2
@@ -98,5 +90,5 @@ def test_what_an_ingest_array_cannot_do_is_refused_before_anything_is_written(
     assert perfctl("ingest").code == 2
 
 
-def test_a_list_of_paths_without_end_is_refused(perfctl: Perfctl) -> None:
+def test_a_list_of_paths_without_end_is_refused(perfctl):
     perfctl("ingest --files-from /dev/zero").ends(2, "this is no list of paths")

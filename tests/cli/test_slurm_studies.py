@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,30 +13,28 @@ import pytest
 from perfctl.orchestrator.launch.cluster import render as rendering
 from perfctl.orchestrator.launch.sweep.study import SEEDS as STUDIES
 from perfctl.orchestrator.launch.sweep.study import StudyParts
-from tests.cli.conftest import Perfctl
 
-Parts = Callable[[str], StudyParts]
 COMPLETE = {name: name for name in STUDIES} | {"inference": "inference --models resnet18"}
 """Study -> its name, with the options without which it is not complete."""
 
 
 @pytest.fixture
-def render(perfctl: Perfctl) -> Perfctl:
+def render(perfctl):
     """Calls perfctl slurm render study."""
     return lambda typed: perfctl(f"slurm render study {typed}")
 
 
 @pytest.fixture
-def parts_of(render: Perfctl, monkeypatch: pytest.MonkeyPatch) -> Parts:
+def parts_of(render, monkeypatch):
     """What an array is asked to hold for a study that is typed."""
     asked: list[StudyParts] = []
     make = rendering.render_study_jobs
 
-    def remember(parts: StudyParts, *rest: object) -> object:
+    def remember(parts, *rest):
         asked.append(parts)
         return make(parts, *rest)  # type: ignore[arg-type]
 
-    def find(typed: str) -> StudyParts:
+    def find(typed):
         monkeypatch.setattr(rendering, "render_study_jobs", remember)
         name, _, rest = typed.partition(" ")
         assert render(f"{name} --dry-run {rest}").code == 0
@@ -46,12 +43,12 @@ def parts_of(render: Perfctl, monkeypatch: pytest.MonkeyPatch) -> Parts:
     return find
 
 
-def options(words: Sequence[str]) -> dict[str, str]:
+def options(words):
     """Option -> its value."""
     return {word: words[at + 1] for at, word in enumerate(words[:-1]) if word.startswith("--")}
 
 
-def test_flops_has_a_part_for_each_sweep_and_each_shape(parts_of: Parts) -> None:
+def test_flops_has_a_part_for_each_sweep_and_each_shape(parts_of):
     found = parts_of("flops --conv2 32,128,5,1 --epochs 3 --hand conv2=1 --out st")
     sweeps = ("clock", "training", "profile", "counts")
     assert [label for label, _ in found.parts] == [
@@ -65,7 +62,7 @@ def test_flops_has_a_part_for_each_sweep_and_each_shape(parts_of: Parts) -> None
     assert options(found.finish) == {**typed, **gathered}
 
 
-def test_flops_of_a_program_keeps_its_words_last(parts_of: Parts) -> None:
+def test_flops_of_a_program_keeps_its_words_last(parts_of):
     Path("train.py").write_text("")
     program = "-- python train.py --batch-size {batch}"
     found = parts_of(f"flops --batches 2 {program}")
@@ -76,7 +73,7 @@ def test_flops_of_a_program_keeps_its_words_last(parts_of: Parts) -> None:
     )
 
 
-def test_cost_is_shared_and_its_page_measures_nothing(parts_of: Parts) -> None:
+def test_cost_is_shared_and_its_page_measures_nothing(parts_of):
     found = parts_of("cost --quick --budget 2m --threads 1")
     shards = [options(words) for _, words in found.parts]
     assert [one["--part"] for one in shards] == ["1/4", "2/4", "3/4", "4/4"]
@@ -85,7 +82,7 @@ def test_cost_is_shared_and_its_page_measures_nothing(parts_of: Parts) -> None:
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_the_device_is_a_gpu_unless_it_is_named(name: str, parts_of: Parts) -> None:
+def test_the_device_is_a_gpu_unless_it_is_named(name, parts_of):
     assert parts_of(COMPLETE[name]).device == "cuda"
     if name != "speedup":  # compares several
         found = parts_of(f"{COMPLETE[name]} --device cpu")
@@ -95,8 +92,8 @@ def test_the_device_is_a_gpu_unless_it_is_named(name: str, parts_of: Parts) -> N
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_part_stands_in_the_array_word_for_word_and_a_dry_run_writes_nothing(
-    name: str, render: Perfctl, parts_of: Parts, tmp_path: Path
-) -> None:
+    name, render, parts_of, tmp_path
+):
     planned = render(f"{COMPLETE[name]} --dry-run").ok()
     assert "#SBATCH --array" in planned.out
     assert not list(tmp_path.iterdir())
@@ -110,9 +107,7 @@ def test_every_part_stands_in_the_array_word_for_word_and_a_dry_run_writes_nothi
     assert shlex.join(found.finish) in (array.parent / "gather.sbatch").read_text()
 
 
-def test_the_folder_of_a_study_keeps_its_request_and_takes_no_other(
-    render: Perfctl, perfctl: Perfctl
-) -> None:
+def test_the_folder_of_a_study_keeps_its_request_and_takes_no_other(render, perfctl):
     typed = "flops --batches 4 --epochs 1 --out st"
     assert render(typed).code == 0
     before = Path("st/study.json").read_text()
@@ -127,6 +122,6 @@ def test_the_folder_of_a_study_keeps_its_request_and_takes_no_other(
     assert Path("st/study.json").read_text() == before
 
 
-def test_without_a_name_the_four_studies_are_listed(render: Perfctl) -> None:
+def test_without_a_name_the_four_studies_are_listed(render):
     listed = render("").ok()
     assert all(f"  {name} " in listed.out for name in STUDIES)

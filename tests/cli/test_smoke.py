@@ -1,14 +1,11 @@
 """Every command once, on one small database: exit code, files written, first line of output."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
 import pytest
 
 from perfctl.orchestrator.cli.main import COMMANDS
-from tests.cli.conftest import Perfctl
 
 SIZES = "--layers 2 --hidden 64 --heads 4 --ffn 128 --vocab 500"
 CALLS = (
@@ -55,20 +52,12 @@ CALLS = (
 """What is typed, its exit code, the files that it leaves, a part of the first line."""
 
 
-def test_every_command_is_called() -> None:
+def test_every_command_is_called():
     assert {typed.split()[0] for typed, *_ in CALLS} == set(COMMANDS)
 
 
 @pytest.mark.parametrize(("typed", "code", "files", "line"), CALLS)
-def test_a_command_ends_as_it_should(
-    perfctl: Perfctl,
-    replayed: Path,
-    recorded: Path,
-    typed: str,
-    code: int,
-    files: str,
-    line: str,
-) -> None:
+def test_a_command_ends_as_it_should(perfctl, replayed, recorded, typed, code, files, line):
     shutil.copy(replayed, "perfctl.db")
     Path("torch").symlink_to(recorded / "torch")
     answer = perfctl(typed)

@@ -14,16 +14,13 @@ from perfctl.orchestrator.commands.speedup import make_labels_distinct, rebuild_
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.sweep.options import SweepOptions
 from perfctl.orchestrator.launch.sweep.ways import TrainingWay, parse_ways, plan_way_sweep
-from tests.cli.conftest import Perfctl
 
 SMALL = "--hidden 4 --length 6 --samples 32 --threads 1 --steps 10 --warmup 2"
 CALL = f"speedup --workload lstm --devices cpu,cpu:bf16 --batches 8 --epochs 2 {SMALL}"
 
 
 @pytest.mark.usefixtures("quick_sweeps", "bf16_lstm")
-def test_two_precisions_leave_traces_results_and_a_page(
-    perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_precisions_leave_traces_results_and_a_page(perfctl, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     said = perfctl(f"{CALL} --charts charts").ok()
     for name, precision in (("lstm_cpu", "fp32"), ("lstm_cpu_bf16", "bf16")):
@@ -112,13 +109,13 @@ def test_two_precisions_leave_traces_results_and_a_page(
     perfctl(f"{CALL[:-1]}3").ends(2, "perfctl-runs/lstm_cpu holds runs of another request")
 
 
-def test_the_store_is_beside_the_runs_unless_it_is_named(tmp_path: Path) -> None:
+def test_the_store_is_beside_the_runs_unless_it_is_named(tmp_path):
     asked = SweepOptions(out=tmp_path / "runs")
     assert asked.store_path == tmp_path / "perfctl.db", "as of every sweep"
     assert SweepOptions(out=asked.out, store=Path("mine.db")).store_path == Path("mine.db")
 
 
-def test_a_list_of_devices_is_read() -> None:
+def test_a_list_of_devices_is_read():
     assert parse_ways("cpu, cuda:tf32,cuda:compile") == (
         TrainingWay("cpu"),
         TrainingWay("cuda", "tf32"),
@@ -142,8 +139,8 @@ def test_a_list_of_devices_is_read() -> None:
     ],
 )
 def test_every_arm_is_the_same_command_but_for_its_device_and_precision(
-    devices: str, device: str, precision: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    devices, device, precision, monkeypatch
+):
     monkeypatch.setattr(
         "perfctl.orchestrator.launch.sweep.plan.resolve_device", lambda asked: asked
     )
@@ -152,7 +149,7 @@ def test_every_arm_is_the_same_command_but_for_its_device_and_precision(
         assert other[other.index(name) + 1] == value
     assert ("--compile" in other) == devices.endswith("compile")
 
-    def rest(words: list[str]) -> list[str]:
+    def rest(words):
         kept = [word for word in words if word != "--compile"]
         for name in ("--device", "--precision", "--trace", "--record"):
             place = kept.index(name)
@@ -165,7 +162,7 @@ def test_every_arm_is_the_same_command_but_for_its_device_and_precision(
     assert "--seed" in base
 
 
-def _argv(way: TrainingWay) -> list[str]:
+def _argv(way):
     from perfctl.orchestrator.launch.sweep import sweep
 
     asked = SweepOptions(workload="lstm", batches=(8,))
@@ -175,9 +172,7 @@ def _argv(way: TrainingWay) -> list[str]:
     return [str(word) for word in command.argv]
 
 
-def test_a_trace_of_another_machine_is_refused_for_what_it_does_not_say(
-    perfctl: Perfctl, reports: Path
-) -> None:
+def test_a_trace_of_another_machine_is_refused_for_what_it_does_not_say(perfctl, reports):
     cpu, gpu = (
         reports / "kineto" / name
         for name in (
@@ -192,22 +187,20 @@ def test_a_trace_of_another_machine_is_refused_for_what_it_does_not_say(
     assert "batch differs: run 1 has 32, run 2 has 16" in perfctl(f"{ask} --allow variant").err
 
 
-def test_compiling_without_a_compiler_is_refused_before_anything_runs(
-    perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compiling_without_a_compiler_is_refused_before_anything_runs(perfctl, monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
     monkeypatch.delenv("CXX", raising=False)
     perfctl("speedup --devices cpu,cpu:compile").ends(2, "cpu:compile needs a C++ compiler")
     assert not Path("perfctl-runs").exists()
 
 
-def test_a_gpu_that_is_not_here_is_said(perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_is_not_here_is_said(perfctl, monkeypatch):
     here = "perfctl.orchestrator.launch.sweep.ways.resolve_device"
     monkeypatch.setattr(here, lambda asked: "cpu" if asked == "auto" else asked)
     perfctl("speedup --devices cpu,cuda:bf16").ends(2, "cuda:bf16: no NVIDIA GPU found")
 
 
-def test_a_wrong_word_for_the_workload_starts_nothing(perfctl: Perfctl) -> None:
+def test_a_wrong_word_for_the_workload_starts_nothing(perfctl):
     perfctl("speedup --workload unet --devices cpu,cpu:bf16 --image-size 20").ends(
         2, "is not a multiple of 16"
     )
@@ -215,7 +208,7 @@ def test_a_wrong_word_for_the_workload_starts_nothing(perfctl: Perfctl) -> None:
         parse_ways("")
 
 
-def test_equally_named_sides_have_distinct_labels() -> None:
+def test_equally_named_sides_have_distinct_labels():
     assert make_labels_distinct(["b16", "b16", "b32"], ["old/b16", "new/b16", "b32"]) == [
         "old/b16",
         "new/b16",
@@ -224,7 +217,7 @@ def test_equally_named_sides_have_distinct_labels() -> None:
     assert make_labels_distinct(["a", "a"], ["a", "a"]) == ["a (1)", "a (2)"]
 
 
-def test_a_workloads_own_options_come_back_from_its_record_as_it_was_called() -> None:
+def test_a_workloads_own_options_come_back_from_its_record_as_it_was_called():
     said = {"option:conv2": "[32, 64, 3, 1]", "option:epochs": "2"}
     run: Any = SimpleNamespace(workload="mnist_cnn", report=SimpleNamespace(environment=said))
     assert rebuild_workload_options(run) == ("--conv2=32,64,3,1",)

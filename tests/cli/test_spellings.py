@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import typer
 
 from perfctl.orchestrator.cli.main import COMMANDS, GROUPS, build_application
-from tests.cli.conftest import Perfctl
 
 ROOT: Any = typer.main.get_command(build_application())
 LETTERS = {
@@ -23,14 +21,14 @@ LETTERS = {
 """Letter -> the option that it stands for in every command."""
 
 
-def _all(command: Any = ROOT, name: str = "") -> Iterator[tuple[str, Any]]:
+def _all(command=ROOT, name=""):
     for word, inside in getattr(command, "commands", {}).items():
         yield from _all(inside, f"{name} {word}".strip())
     if not hasattr(command, "commands"):
         yield name, command
 
 
-def test_perfctl_alone_prints_its_help_and_is_no_error(perfctl: Perfctl) -> None:
+def test_perfctl_alone_prints_its_help_and_is_no_error(perfctl):
     alone = perfctl()
     assert (alone.code, alone.err) == (0, "")
     assert "Start with 'perfctl doctor'" in alone.out
@@ -38,7 +36,7 @@ def test_perfctl_alone_prints_its_help_and_is_no_error(perfctl: Perfctl) -> None
     assert (perfctl("slurm").code, perfctl("slurm").err) == (0, "")
 
 
-def test_the_commands_stand_in_groups_in_the_order_of_use(perfctl: Perfctl) -> None:
+def test_the_commands_stand_in_groups_in_the_order_of_use(perfctl):
     lines = perfctl("--help").out.splitlines()
     places = [lines.index(f"{group}:") for group in GROUPS]
     assert list(GROUPS) == ["Measure", "Read", "Understand", "Predict", "Cluster"]
@@ -50,7 +48,7 @@ def test_the_commands_stand_in_groups_in_the_order_of_use(perfctl: Perfctl) -> N
 
 
 @pytest.mark.parametrize("group", ["slurm", "bench", "study", "image"])
-def test_every_command_of_a_group_has_one_whole_line(perfctl: Perfctl, group: str) -> None:
+def test_every_command_of_a_group_has_one_whole_line(perfctl, group):
     listing = perfctl(group, "--help").out.partition("Commands:\n")[2].splitlines()
     assert [line.split()[0] for line in listing] == [
         name for name, command in ROOT.commands[group].commands.items() if not command.hidden
@@ -60,7 +58,7 @@ def test_every_command_of_a_group_has_one_whole_line(perfctl: Perfctl, group: st
     )
 
 
-def test_a_letter_and_the_name_of_a_store_are_the_same_option_in_every_command() -> None:
+def test_a_letter_and_the_name_of_a_store_are_the_same_option_in_every_command():
     for name, command in _all():
         for option in command.params:
             spelt = [word for word in option.opts if word.startswith("--")]
@@ -74,9 +72,7 @@ def test_a_letter_and_the_name_of_a_store_are_the_same_option_in_every_command()
                 assert set(option.opts) & set(LETTERS), f"perfctl {name}: {spelt[0]} has no letter"
 
 
-def test_the_usage_of_a_command_writes_its_arguments_as_the_documentation_does(
-    perfctl: Perfctl,
-) -> None:
+def test_the_usage_of_a_command_writes_its_arguments_as_the_documentation_does(perfctl):
     for words in (
         "estimate [OPTIONS] MODEL",
         "predict [OPTIONS] [MODEL]",
@@ -86,7 +82,7 @@ def test_the_usage_of_a_command_writes_its_arguments_as_the_documentation_does(
         assert perfctl(words.split()[0], "--help").out.splitlines()[0] == f"Usage: perfctl {words}"
 
 
-def test_the_help_of_a_sweep_has_examples_and_the_most_used_options_first(perfctl: Perfctl) -> None:
+def test_the_help_of_a_sweep_has_examples_and_the_most_used_options_first(perfctl):
     for words in (("ncu",), ("slurm", "render")):
         first, _, rest = perfctl(*words, "--help").out.partition("\nInput:\n")
         assert first.count(f"\n    perfctl {' '.join(words)} ") == 3
@@ -100,7 +96,7 @@ def test_the_help_of_a_sweep_has_examples_and_the_most_used_options_first(perfct
         assert "<" not in first + rest, "no Python type"
 
 
-def test_no_line_of_a_help_is_longer_than_80_columns(perfctl: Perfctl) -> None:
+def test_no_line_of_a_help_is_longer_than_80_columns(perfctl):
     pages = [(name,) for name in COMMANDS] + [("slurm", "render"), ("slurm", "ingest")]
     long = [
         line for words in pages for line in perfctl(*words, "--help").out.splitlines() if line[80:]

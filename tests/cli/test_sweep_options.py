@@ -1,15 +1,9 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Perfctl
 
-
-def test_a_dry_run_ends_as_the_run_would_where_there_is_no_folder_for_the_store(
-    perfctl: Perfctl,
-) -> None:
+def test_a_dry_run_ends_as_the_run_would_where_there_is_no_folder_for_the_store(perfctl):
     words = "torch --batches 16 --device cpu --out before/runs"
     planned, ran = perfctl(f"{words} --dry-run"), perfctl(words)
     assert "folder before not found" in planned.err
@@ -18,16 +12,14 @@ def test_a_dry_run_ends_as_the_run_would_where_there_is_no_folder_for_the_store(
     assert list(Path().iterdir()) == []
 
 
-def test_an_out_folder_that_is_a_file_is_one_line(perfctl: Perfctl, recorded: Path) -> None:
+def test_an_out_folder_that_is_a_file_is_one_line(perfctl, recorded):
     Path("taken").touch()
     said = perfctl(f"replay {recorded / 'torch'} --out taken").ends(1, "taken")
     assert "Traceback" not in said.err
 
 
 @pytest.mark.parametrize("columns", ["abc", "0", ""])
-def test_a_strange_number_of_columns_is_ignored(
-    perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch, columns: str
-) -> None:
+def test_a_strange_number_of_columns_is_ignored(perfctl, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", columns)
     said = perfctl("doctor").ok()
     assert "perfctl torch" in said.out

@@ -1,31 +1,25 @@
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.report.files.trace import build_trace
 from perfctl.parsers import parse
 from perfctl.records.report import Kernel, OpCall, Range, Sample
-from perfctl.records.run import Run
-from tests.cli.conftest import Perfctl, sql
+from tests.cli.conftest import sql
 from tests.cli.hostile import ESCAPES, FORMULA, MARKUP
 from tests.make import synthetic
 
 
-def events(path: Path, phase: str = "X") -> list[dict[str, Any]]:
+def events(path, phase="X"):
     content = json.loads(
         gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     )
     return [event for event in content["traceEvents"] if event["ph"] == phase]
 
 
-def test_a_steps_kernels_copies_and_ranges_stand_where_they_ran(
-    perfctl: Perfctl, hostile: Path
-) -> None:
+def test_a_steps_kernels_copies_and_ranges_stand_where_they_ran(perfctl, hostile):
     assert perfctl("trace 1 --step 0 --out t.json").code == 0
     found = {event["name"]: event for event in events(Path("t.json"))}
     assert set(found) == {FORMULA, ESCAPES, "Memcpy HtoD", "outer", "inner"}, "not the next step's"
@@ -48,9 +42,7 @@ def test_a_steps_kernels_copies_and_ranges_stand_where_they_ran(
     assert names == {"host", "GPU 0", "stream 7", "thread 11"}
 
 
-def test_a_cpu_run_gives_its_ranges_which_our_own_parser_reads_back(
-    perfctl: Perfctl, replayed: Path
-) -> None:
+def test_a_cpu_run_gives_its_ranges_which_our_own_parser_reads_back(perfctl, replayed):
     assert perfctl(f"trace 1 --step 1 --store {replayed}").code == 0
     back = parse(Path("trace-run1.json.gz"))
     shown = perfctl(f"show 1 --json --store {replayed}").json
@@ -63,14 +55,14 @@ def test_a_cpu_run_gives_its_ranges_which_our_own_parser_reads_back(
 
 
 def test_the_last_step_is_taken_where_none_is_named_and_the_same_step_gives_the_same_bytes(
-    perfctl: Perfctl, hostile: Path
-) -> None:
+    perfctl, hostile
+):
     written = [perfctl(f"trace 1 --out {name}.json.gz --json").json["step"] for name in "ab"]
     assert written == [1, 1]
     assert Path("a.json.gz").read_bytes() == Path("b.json.gz").read_bytes()
 
 
-def with_everything() -> Run:
+def with_everything():
     """Two steps with a range, operators, kernels of which two overlap on a stream, and readings of
     the GPU and the host."""
     ranges = [
@@ -112,13 +104,13 @@ OPERATORS = (
 )
 
 
-def of_kind(content: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+def of_kind(content, kind):
     return [
         event for event in content["traceEvents"] if event.get("cat") == kind or event["ph"] == kind
     ]
 
 
-def test_operators_of_the_step_stand_on_the_thread_of_its_ranges() -> None:
+def test_operators_of_the_step_stand_on_the_thread_of_its_ranges():
     content, counted = build_trace(with_everything(), 0, OPERATORS)
     found = [
         (event["name"], event["ts"], event["dur"], event["tid"])
@@ -129,7 +121,7 @@ def test_operators_of_the_step_stand_on_the_thread_of_its_ranges() -> None:
     assert {event["tid"] for event in of_kind(content, "user_annotation")} == {11}
 
 
-def test_readings_of_the_steps_time_are_counters_with_their_unit() -> None:
+def test_readings_of_the_steps_time_are_counters_with_their_unit():
     content, counted = build_trace(with_everything(), 0)
     found = {
         (event["pid"], event["name"]): (event["ts"], *event["args"].values())
@@ -143,7 +135,7 @@ def test_readings_of_the_steps_time_are_counters_with_their_unit() -> None:
     assert counted.samples == 2, "the third is of the next step"
 
 
-def test_readings_on_another_clock_are_left_out_and_the_file_says_so() -> None:
+def test_readings_on_another_clock_are_left_out_and_the_file_says_so():
     run = with_everything()
     run = synthetic.with_report(run, samples=[run.report.samples[0]._replace(at_ns=10**18)])  # type: ignore[index]
     content, counted = build_trace(run, None)
@@ -151,7 +143,7 @@ def test_readings_on_another_clock_are_left_out_and_the_file_says_so() -> None:
     assert "none of 1 samples lies in this time" in content["otherData"]["missing"]
 
 
-def test_an_arrow_leads_from_the_range_around_a_launch_to_its_kernel() -> None:
+def test_an_arrow_leads_from_the_range_around_a_launch_to_its_kernel():
     content, _ = build_trace(with_everything(), 0)
     starts = {event["id"]: event for event in of_kind(content, "s")}
     ends = {event["id"]: event for event in of_kind(content, "f")}
@@ -168,9 +160,7 @@ def test_an_arrow_leads_from_the_range_around_a_launch_to_its_kernel() -> None:
     assert kernels["a"]["args"]["correlation"] == 4
 
 
-def test_kernels_that_overlap_on_a_stream_stand_on_two_lines_because_perfetto_drops_what_does_not_nest() -> (
-    None
-):
+def test_kernels_that_overlap_on_a_stream_stand_on_two_lines_because_perfetto_drops_what_does_not_nest():
     content, _ = build_trace(with_everything(), 0)
     lines = {event["name"]: event["tid"] for event in of_kind(content, "kernel")}
     assert lines["a"] != lines["b"]
@@ -182,9 +172,7 @@ def test_kernels_that_overlap_on_a_stream_stand_on_two_lines_because_perfetto_dr
     assert (names[lines["a"]], names[lines["b"]]) == ("stream 7", "stream 7, overlapping 1")
 
 
-def test_names_and_times_of_a_real_trace_equal_the_store_by_query(
-    perfctl: Perfctl, reports: Path
-) -> None:
+def test_names_and_times_of_a_real_trace_equal_the_store_by_query(perfctl, reports):
     perfctl("ingest", reports / "kineto" / "tracelens_h100_Falconsai_vit.json.gz")
     answer = perfctl("trace 1 --whole --out t.json.gz --json").json
     content = json.loads(gzip.decompress(Path("t.json.gz").read_bytes()))
@@ -210,8 +198,8 @@ def test_names_and_times_of_a_real_trace_equal_the_store_by_query(
 
 @pytest.mark.parametrize("has_steps", [True, False])
 def test_a_run_without_times_is_refused_in_one_line_with_the_profiler_that_has_them(
-    perfctl: Perfctl, hostile: Path, has_steps: bool
-) -> None:
+    perfctl, hostile, has_steps
+):
     for table in ("range", "copy", *(() if has_steps else ("step",))):
         sql(f"DELETE FROM {table}")
     sql(f"UPDATE kernel_launch SET start_ns = NULL{'' if has_steps else ', step = NULL'}")

@@ -1,9 +1,6 @@
 """Actions as Python users call them: records come back, errors name fields, and no test here
 prints anything."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,19 +9,19 @@ import perfctl
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_printed(capsys: pytest.CaptureFixture[str]) -> Iterator[None]:
+def nothing_is_printed(capsys):
     yield
     assert capsys.readouterr() == ("", "")
 
 
 @pytest.fixture(scope="session")
-def recorded() -> Path:
+def recorded():
     """A recorded sweep of two batch sizes under torch.profiler."""
     return Path(__file__).resolve().parents[1] / "data" / "recorded-cpu" / "torch"
 
 
 @pytest.fixture(scope="session")
-def store(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def store(recorded, tmp_path_factory):
     """A store with that sweep, for tests that only read it."""
     path = tmp_path_factory.mktemp("store") / "perfctl.db"
     perfctl.ingest(recorded, path)

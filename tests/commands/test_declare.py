@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +17,7 @@ from perfctl.orchestrator.commands.declare import Command, Group, load_declarati
 from perfctl.orchestrator.outputs import build_output_schema
 
 
-def declarations() -> dict[str, Command[Any, Any]]:
+def declarations():
     """Words of each declared command -> the command; those of groups, too."""
     found = {}
     for name in main.COMMANDS:
@@ -50,11 +48,11 @@ OF_THE_COMMAND_LINE = {
 """What is printed of a result, of which a Python user has all, and changes of the user's files."""
 
 
-def test_some_commands_are_declared() -> None:
+def test_some_commands_are_declared():
     assert {"mfu", "image render"} <= set(DECLARED)
 
 
-def plain(default: Any) -> Any:
+def plain(default):
     """A default, and None if nothing is given: the command line has no empty tuple, and no False
     for what is typed as a word."""
     if isinstance(default, list):
@@ -63,7 +61,7 @@ def plain(default: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", API)
-def test_keywords_of_the_api_are_the_options_of_the_command(name: str) -> None:
+def test_keywords_of_the_api_are_the_options_of_the_command(name):
     group: Any = typer.main.get_command(main.build_application(name))
     fields = {field.name: field for field in DECLARED[name].declared_options}
     options = {
@@ -89,7 +87,7 @@ def test_keywords_of_the_api_are_the_options_of_the_command(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", API)
-def test_the_api_documents_every_keyword(name: str) -> None:
+def test_the_api_documents_every_keyword(name):
     said = inspect.getdoc(getattr(perfctl, name)) or ""
     names = {
         one.name for one in DECLARED[name].declared_options if one.option.filled_from != "line"
@@ -98,9 +96,7 @@ def test_the_api_documents_every_keyword(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in DECLARED if DECLARED[name].has_json])
-def test_json_schema_is_that_of_what_json_prints(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_schema_is_that_of_what_json_prints(name, capsys):
     assert main.run_command_line([*name.split(), "--json-schema"]) == 0
     schema = json.loads(capsys.readouterr().out)
     Draft202012Validator.check_schema(schema)
@@ -124,8 +120,8 @@ def test_json_schema_is_that_of_what_json_prints(
     ],
 )
 def test_a_python_user_may_give_texts_and_is_refused_as_on_the_command_line(
-    call: Callable[[], object], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    call, reason, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(perfctl.PerfctlError, match=reason):
         call()

@@ -4,7 +4,6 @@ anything is traced."""
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,17 +42,17 @@ SIZES: dict[str, Any] = {
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> Path:
+def config(tmp_path):
     pytest.importorskip("transformers")
     return tmp_path / "config.json"
 
 
-def write(config: Path, kind: str, **more: object) -> str:
+def write(config, kind, **more):
     config.write_text(json.dumps({"model_type": kind, **COMMON, **more}), encoding="utf-8")
     return str(config)
 
 
-def test_a_traced_llama_has_the_terms_of_its_dimensions(config: Path) -> None:
+def test_a_traced_llama_has_the_terms_of_its_dimensions(config):
     by_name = perfctl.mfu(write(config, "llama"), tokens_per_second=1, device="A100", seq=512)
     by_hand = perfctl.mfu(**SIZES, tokens_per_second=1, device="A100", seq=512)
     model = by_name.model
@@ -69,7 +68,7 @@ def test_a_traced_llama_has_the_terms_of_its_dimensions(config: Path) -> None:
         )
 
 
-def test_a_traced_mixture_of_experts_has_its_router_and_idle_experts(config: Path) -> None:
+def test_a_traced_mixture_of_experts_has_its_router_and_idle_experts(config):
     experts, top, width = 8, 2, 48
     path = write(
         config,
@@ -89,7 +88,7 @@ def test_a_traced_mixture_of_experts_has_its_router_and_idle_experts(config: Pat
     )
 
 
-def test_windows_come_from_the_config(config: Path) -> None:
+def test_windows_come_from_the_config(config):
     kinds = ["sliding_attention", "full_attention"] * (LAYERS // 2)
     path = write(
         config,
@@ -105,7 +104,7 @@ def test_windows_come_from_the_config(config: Path) -> None:
     assert trace_decoder(write(config, "mistral", sliding_window=64), 512).attention[0].window == 64
 
 
-def test_a_tied_head_and_learned_positions_are_seen(config: Path) -> None:
+def test_a_tied_head_and_learned_positions_are_seen(config):
     positions = 128
     config.write_text(
         json.dumps(
@@ -128,7 +127,7 @@ def test_a_tied_head_and_learned_positions_are_seen(config: Path) -> None:
     assert "class=" not in model.name and "GPT2LMHeadModel" in " ".join(model.notes)
 
 
-def test_an_encoder_and_parameters_without_a_product_are_said(config: Path) -> None:
+def test_an_encoder_and_parameters_without_a_product_are_said(config):
     config.write_text(
         json.dumps(
             {
@@ -151,7 +150,7 @@ def test_an_encoder_and_parameters_without_a_product_are_said(config: Path) -> N
     )
 
 
-def test_a_model_without_a_table_of_tokens_is_refused() -> None:
+def test_a_model_without_a_table_of_tokens_is_refused():
     with pytest.raises(UsageError, match="no token embedding"):
         perfctl.mfu("mlp:depth=2,width=8", tokens_per_second=1, device="A100")
 
@@ -172,17 +171,17 @@ def test_a_model_without_a_table_of_tokens_is_refused() -> None:
         ("H800", 1979, "the sparse peak of H800 SXM5"),
     ],
 )
-def test_sparse_peaks_are_refused(device: str | None, peak: float, said: str) -> None:
+def test_sparse_peaks_are_refused(device, peak, said):
     with pytest.raises(UsageError, match=said):
         find_dense_peak(device, "bf16", peak)
 
 
 @pytest.mark.parametrize("peak", [275, 459, 918, 197, 123, 383, 989, 989.5, 1307, 2307])
-def test_dense_peaks_of_other_accelerators_pass(peak: float) -> None:
+def test_dense_peaks_of_other_accelerators_pass(peak):
     assert find_dense_peak(None, "bf16", peak)[0].flops == peak * 1e12
 
 
-def test_an_mfu_of_152_percent_is_the_peak_of_an_a100_as_in_torchtitan_4779() -> None:
+def test_an_mfu_of_152_percent_is_the_peak_of_an_a100_as_in_torchtitan_4779():
     """It printed about 152% for Llama 3 8B on MI350X, which it did not know, and 20.5% with the
     dense 2.3 PFLOP/s."""
     llama: dict[str, Any] = {
@@ -221,7 +220,7 @@ def test_an_mfu_of_152_percent_is_the_peak_of_an_a100_as_in_torchtitan_4779() ->
     )
 
 
-def test_a_peak_beside_the_tables_is_said() -> None:
+def test_a_peak_beside_the_tables_is_said():
     found, notes = find_dense_peak("A100 SXM4 80 GB", "bf16", 250)
     assert found.flops == 250e12
     assert any("250.0 TFLOP/s as given; the table has 311.9" in note for note in notes)
@@ -244,13 +243,13 @@ def test_a_peak_beside_the_tables_is_said() -> None:
         ("peak_tflops", -1),
     ],
 )
-def test_a_request_that_makes_no_sense_is_refused_by_field(field: str, value: object) -> None:
+def test_a_request_that_makes_no_sense_is_refused_by_field(field, value):
     good: dict[str, Any] = {"tokens_per_second": 1, "device": "A100"}
     with pytest.raises(UsageError, match=f"`{field}`"):
         perfctl.mfu(**{**SIZES, **good, field: value})
 
 
-def test_dimensions_that_make_no_sense_are_refused() -> None:
+def test_dimensions_that_make_no_sense_are_refused():
     with pytest.raises(UsageError, match="`layers` must be above 0"):
         perfctl.mfu(**{**SIZES, "layers": 0}, tokens_per_second=1, device="A100")
     with pytest.raises(UsageError, match="not a multiple of `heads`"):
@@ -261,7 +260,7 @@ def test_dimensions_that_make_no_sense_are_refused() -> None:
         )
 
 
-def test_more_than_the_device_can_do_is_refused_whole() -> None:
+def test_more_than_the_device_can_do_is_refused_whole():
     with pytest.raises(
         perfctl.PerfctlError, match="MFU over 100% by the formula with the fewest FLOPs"
     ):

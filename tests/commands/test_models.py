@@ -1,10 +1,6 @@
 """estimate_model, predict, prices and export as functions: records out, errors that name
 the field."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 import perfctl
@@ -16,7 +12,7 @@ from perfctl.orchestrator.predict.prices import list_prices
 NET = "mlp:depth=3,width=16"
 
 
-def test_a_model_is_estimated_at_each_batch_size_and_layers_that_are_not_there_are_named() -> None:
+def test_a_model_is_estimated_at_each_batch_size_and_layers_that_are_not_there_are_named():
     pytest.importorskip("torch")
     found = estimate_model(Request("mnist_cnn"), (1, 4))
     one, four = (found.batches[size].forward.flops for size in (1, 4))
@@ -32,9 +28,7 @@ def test_a_model_is_estimated_at_each_batch_size_and_layers_that_are_not_there_a
         found.sheets()
 
 
-def test_predict_takes_every_option_of_the_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_predict_takes_every_option_of_the_command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = perfctl.predict(
         NET,
@@ -54,7 +48,7 @@ def test_predict_takes_every_option_of_the_command(
     assert found.training.total.low < found.training.total.value < found.training.total.high
 
 
-def test_prices_of_one_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prices_of_one_gpu(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     every, some = list_prices(), list_prices("T4")
     assert 0 < len(some.prices) < len(every.prices)

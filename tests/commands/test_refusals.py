@@ -1,10 +1,6 @@
 """What actions refuse, and what they return: fields in backquotes, records, nothing printed."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,7 +23,7 @@ from perfctl.orchestrator.launch.sweep.plan import plan_inference
 NET = "mlp:depth=3,width=16"
 
 
-def plan(folder: Path) -> JobArrayPlan:
+def plan(folder):
     """An array of two tasks of one sweep, of which nothing has run."""
     tasks = tuple(
         make_sweep_task(at, TaskSweepRuns("torch", SweepSetting(batch), "torch-mnist_cnn-1"))
@@ -41,9 +37,7 @@ def plan(folder: Path) -> JobArrayPlan:
     return made
 
 
-def test_a_copy_without_secrets_is_not_written_over_the_report_or_another_file(
-    tmp_path: Path,
-) -> None:
+def test_a_copy_without_secrets_is_not_written_over_the_report_or_another_file(tmp_path):
     report = tmp_path / "report.csv"
     report.write_text("HF_TOKEN=abcdefgh\n")
     (tmp_path / "report.scrubbed.csv").write_text("kept")
@@ -59,7 +53,7 @@ def test_a_copy_without_secrets_is_not_written_over_the_report_or_another_file(
     assert "abcdefgh" not in done.path.read_text()
 
 
-def test_an_image_definition_is_replaced_only_by_force(tmp_path: Path) -> None:
+def test_an_image_definition_is_replaced_only_by_force(tmp_path):
     out = tmp_path / "perfctl.def"
     asked = ImageRecipe("python:3.11-slim", ("torch",), None, None, (), ())
     build = definition.write_definition_file(asked, out, command_line="perfctl image render")
@@ -68,27 +62,26 @@ def test_an_image_definition_is_replaced_only_by_force(tmp_path: Path) -> None:
         definition.write_definition_file(asked, out)
 
 
-Refused = Callable[[Path], object]
 """Takes a store."""
 
 
-def asked(**said: Any) -> perfctl.SweepOptions:
+def asked(**said):
     return perfctl.SweepOptions(**{"batches": (4,), "out": Path("runs"), **said})
 
 
-def placed(said: dict[str, Any], **places: Any) -> Refused:
+def placed(said, **places):
     return lambda store: perfctl.sweep("torch", asked(**said, **places))
 
 
-def hinted(**said: Any) -> Refused:
+def hinted(**said):
     return lambda store: perfctl.ingest(store, Path("new.db"), **said)
 
 
-def predicted(**said: Any) -> Refused:
+def predicted(**said):
     return lambda store: perfctl.predict(NET, batch=8, **said)
 
 
-def estimated(batches: tuple[int, ...] = (1,), **said: Any) -> Refused:
+def estimated(batches=(1,), **said):
     return lambda store: estimate_model(Request(NET, **said), batches)
 
 
@@ -190,8 +183,8 @@ def estimated(batches: tuple[int, ...] = (1,), **said: Any) -> Refused:
     ],
 )
 def test_a_request_that_makes_no_sense_names_the_field_and_nothing_is_written(
-    call: Refused, said: str, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    call, said, store, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError) as error:
         call(store)
@@ -199,9 +192,7 @@ def test_a_request_that_makes_no_sense_names_the_field_and_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_slurm_the_folders_alone_say_how_far_an_array_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_slurm_the_folders_alone_say_how_far_an_array_is(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     made = plan(tmp_path)
     found = status.collect_array_status(made)

@@ -1,19 +1,13 @@
 """perfctl.report and perfctl.compare from Python: records out, nothing printed, errors that name
 the field."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 import perfctl
 from perfctl.orchestrator.errors import LostWarning, PerfctlError, StoreError
 
 
-def test_a_page_is_written_and_described_and_the_same_store_gives_the_same_page(
-    store: Path, tmp_path: Path
-) -> None:
+def test_a_page_is_written_and_described_and_the_same_store_gives_the_same_page(store, tmp_path):
     page, same = (
         perfctl.report(store, tmp_path / name, title="Two batch sizes")
         for name in ("a.html", "b.html")
@@ -26,7 +20,7 @@ def test_a_page_is_written_and_described_and_the_same_store_gives_the_same_page(
     assert perfctl.report(store, tmp_path / "one.html", runs=[2]).runs == (2,)
 
 
-def test_a_page_that_cannot_be_made_is_not_written(store: Path, tmp_path: Path) -> None:
+def test_a_page_that_cannot_be_made_is_not_written(store, tmp_path):
     with pytest.raises(PerfctlError, match="no run belongs to sweep 7"):
         perfctl.report(store, tmp_path / "page.html", sweep=7)
     with pytest.raises(PerfctlError, match="Create the folder first"):
@@ -36,9 +30,7 @@ def test_a_page_that_cannot_be_made_is_not_written(store: Path, tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_comparison_is_a_record_that_says_what_could_not_be_judged(
-    store: Path, recorded: Path
-) -> None:
+def test_a_comparison_is_a_record_that_says_what_could_not_be_judged(store, recorded):
     found = perfctl.compare(store, recorded)
     assert sorted(pair.batch_label for pair in found.pairs) == ["16", "32"]
     assert (found.regressions, found.not_comparable, found.failed, found.gate) == ((), (), (), 0.05)
@@ -51,9 +43,7 @@ def test_a_comparison_is_a_record_that_says_what_could_not_be_judged(
     assert [(row.change, row.result) for row in steps] == [(0.0, "not judged")] * 2
 
 
-def test_of_a_folder_reports_that_cannot_be_read_are_skipped_and_said(
-    recorded: Path, tmp_path: Path
-) -> None:
+def test_of_a_folder_reports_that_cannot_be_read_are_skipped_and_said(recorded, tmp_path):
     trace = next((recorded / "b16").glob("report.*"))
     (tmp_path / "good.pt.trace.json.gz").write_bytes(trace.read_bytes())
     (tmp_path / "bad.pt.trace.json").write_text('{"traceEvents": [')

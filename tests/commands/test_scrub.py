@@ -1,8 +1,6 @@
 """A scrubbed copy holds every measurement, and neither environments nor secrets nor names of
 its maker."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import sqlite3
@@ -10,7 +8,6 @@ import stat
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +15,6 @@ from perfctl.orchestrator.commands.ingest import scrub
 from perfctl.orchestrator.ingest import scrub as module
 from perfctl.orchestrator.ingest.scrub import CHUNK, LONGEST, make_scrubbed_path
 from perfctl.parsers import ReportError, parse
-from perfctl.records.report import Report
 from tests.make.nsys_sqlite import GITHUB, PASSWORD, VALUES, with_environment
 from tests.sample import sample
 
@@ -32,29 +28,29 @@ STRINGS = "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)"
 LOG = b"HF_TOKEN=abcdefgh\n"
 
 
-def measurements(report: Report) -> dict[str, object]:
+def measurements(report):
     single = ("devices", "environment", "gaps", "steps", "tool_version", "duration_ns")
     return {name: list(getattr(report, name)) for name in BULK} | {
         name: getattr(report, name) for name in single
     }
 
 
-def make(path: Path, *statements: str) -> Path:
+def make(path, *statements):
     with closing(sqlite3.connect(path)) as connection, connection:
         for statement in statements:
             connection.execute(statement)
     return path
 
 
-def column(path: Path, query: str) -> list[Any]:
+def column(path, query):
     with closing(sqlite3.connect(path)) as connection:
         return [row[0] for row in connection.execute(query)]
 
 
 @pytest.mark.parametrize("generation", GENERATIONS)
 def test_a_copy_of_an_nsys_export_has_the_same_measurements_and_no_value_of_the_environment(
-    generation: str, tmp_path: Path
-) -> None:
+    generation, tmp_path
+):
     original = with_environment(tmp_path / "r.sqlite", generation)
     content = original.read_bytes()
     assert all(value.encode() in content for value in (GITHUB, PASSWORD))
@@ -67,9 +63,7 @@ def test_a_copy_of_an_nsys_export_has_the_same_measurements_and_no_value_of_the_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r.scrubbed.sqlite", "r.sqlite"]
 
 
-def test_host_user_and_home_of_an_nsys_export_go_and_the_rest_of_a_path_stays(
-    tmp_path: Path,
-) -> None:
+def test_host_user_and_home_of_an_nsys_export_go_and_the_rest_of_a_path_stays(tmp_path):
     facts = {
         "META_DATA_EXPORT": {
             "EXPORT_HOST": "gpu-node17.cluster.example",
@@ -124,9 +118,7 @@ def test_host_user_and_home_of_an_nsys_export_go_and_the_rest_of_a_path_stays(
         ("CREATE TABLE T (x, correlationId)", False),
     ],
 )
-def test_a_string_stays_where_a_column_for_strings_names_it(
-    table: str, is_kept: bool, tmp_path: Path
-) -> None:
+def test_a_string_stays_where_a_column_for_strings_names_it(table, is_kept, tmp_path):
     path = make(
         tmp_path / "r.sqlite",
         STRINGS,
@@ -142,9 +134,7 @@ def test_a_string_stays_where_a_column_for_strings_names_it(
     ("environment", "left"),
     [(ENVIRONMENT, "(removed)"), (AS_JSON, "{}"), (ENVIRONMENT.replace("\n", "\0"), "(removed)")],
 )
-def test_an_environment_goes_from_any_table_of_any_database(
-    environment: str, left: str, tmp_path: Path
-) -> None:
+def test_an_environment_goes_from_any_table_of_any_database(environment, left, tmp_path):
     path = tmp_path / "r.db"
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE rocpd_string_0 (id INTEGER PRIMARY KEY, string UNIQUE)")
@@ -154,7 +144,7 @@ def test_an_environment_goes_from_any_table_of_any_database(
     assert column(done.path, "SELECT string FROM rocpd_string_0 ORDER BY id") == [left, "gemm"]
 
 
-def test_texts_and_bytes_of_every_table_lose_their_secret_and_nothing_else(tmp_path: Path) -> None:
+def test_texts_and_bytes_of_every_table_lose_their_secret_and_nothing_else(tmp_path):
     path = make(
         tmp_path / "r.sqlite",
         'CREATE TABLE "odd ""name" (id TEXT PRIMARY KEY COLLATE NOCASE, "a ""b") WITHOUT ROWID',
@@ -174,7 +164,7 @@ def test_texts_and_bytes_of_every_table_lose_their_secret_and_nothing_else(tmp_p
     assert column(done.path, "SELECT name FROM sqlite_master WHERE type = 'trigger'") == []
 
 
-def test_a_log_loses_its_secrets_and_home_folders_and_nothing_else(tmp_path: Path) -> None:
+def test_a_log_loses_its_secrets_and_home_folders_and_nothing_else(tmp_path):
     log = tmp_path / "ncu.csv"
     rows = '"ID","Kernel Name"\r\n"0","gemm(int)"\r\n' * 20 + "\0\xff"
     log.write_bytes(
@@ -195,9 +185,7 @@ def test_a_log_loses_its_secrets_and_home_folders_and_nothing_else(tmp_path: Pat
 )
 @pytest.mark.parametrize("before", ["DB_PASSWORD=", "see https://me:", " "])
 @pytest.mark.parametrize("place", [0, 8])
-def test_a_secret_is_whole_wherever_a_long_line_is_cut(
-    coding: str, is_zipped: bool, before: str, place: int, tmp_path: Path
-) -> None:
+def test_a_secret_is_whole_wherever_a_long_line_is_cut(coding, is_zipped, before, place, tmp_path):
     mark = "\ufeff" if "16" in coding else ""
     secret, after = ("hunter2", "@host") if "://" in before else (GITHUB, " é€😀")
     filler = "0,1,2,3," * (CHUNK // 7)
@@ -213,7 +201,7 @@ def test_a_secret_is_whole_wherever_a_long_line_is_cut(
 @pytest.mark.parametrize(
     "content", [b"a", b"abcde", "é".encode("utf-16"), gzip.compress(b"", mtime=0)]
 )
-def test_a_text_of_a_few_bytes_is_copied_as_it_is(content: bytes, tmp_path: Path) -> None:
+def test_a_text_of_a_few_bytes_is_copied_as_it_is(content, tmp_path):
     path = tmp_path / "r.log"
     path.write_bytes(content)
     copy = scrub(path).path.read_bytes()
@@ -240,9 +228,7 @@ def test_a_text_of_a_few_bytes_is_copied_as_it_is(content: bytes, tmp_path: Path
         ("r.csv", b"\xfe\xff\xd8\x00\x00", "its text is damaged or truncated"),
     ],
 )
-def test_what_cannot_be_scrubbed_is_refused_with_the_way_out(
-    name: str, content: bytes, said: str, tmp_path: Path
-) -> None:
+def test_what_cannot_be_scrubbed_is_refused_with_the_way_out(name, content, said, tmp_path):
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(ReportError) as found:
@@ -251,7 +237,7 @@ def test_what_cannot_be_scrubbed_is_refused_with_the_way_out(
     assert [one.name for one in tmp_path.iterdir()] == [name]
 
 
-def test_a_database_that_is_cut_off_or_utf_16_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_database_that_is_cut_off_or_utf_16_is_refused_and_leaves_nothing(tmp_path):
     path = with_environment(tmp_path / "r.sqlite")
     path.write_bytes(path.read_bytes()[:9000])
     with pytest.raises(ReportError, match="damaged or truncated"):
@@ -263,13 +249,11 @@ def test_a_database_that_is_cut_off_or_utf_16_is_refused_and_leaves_nothing(tmp_
     assert [one.name for one in tmp_path.iterdir()] == ["r.sqlite"]
 
 
-def test_a_copy_that_a_second_look_finds_anything_in_is_not_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copy_that_a_second_look_finds_anything_in_is_not_made(tmp_path, monkeypatch):
     path = tmp_path / "r.log"
     path.write_bytes(LOG)
 
-    def leave_all(source: Path, copy: Path) -> tuple[dict[str, int], Counter[str]]:
+    def leave_all(source, copy):
         copy.write_bytes(source.read_bytes())
         return {}, Counter(secret=1)
 
@@ -281,7 +265,7 @@ def test_a_copy_that_a_second_look_finds_anything_in_is_not_made(
     assert [one.name for one in tmp_path.iterdir()] == ["r.log"]
 
 
-def test_the_copy_may_be_read_by_those_who_may_read_the_report(tmp_path: Path) -> None:
+def test_the_copy_may_be_read_by_those_who_may_read_the_report(tmp_path):
     for mode in (0o600, 0o640, 0o664):
         path, target = tmp_path / "r.log", tmp_path / "copy"
         path.write_bytes(LOG)
@@ -292,7 +276,7 @@ def test_the_copy_may_be_read_by_those_who_may_read_the_report(tmp_path: Path) -
         assert stat.S_IMODE(target.stat().st_mode) == mode
 
 
-def test_every_real_export_keeps_its_measurements(reports: Path, tmp_path: Path) -> None:
+def test_every_real_export_keeps_its_measurements(reports, tmp_path):
     scrubbed = 0
     for original in sample(sorted((reports / "nsys" / "sqlite").glob("*.sqlite")), 3):
         try:
@@ -313,5 +297,5 @@ def test_every_real_export_keeps_its_measurements(reports: Path, tmp_path: Path)
         ("log", "log.scrubbed"),
     ],
 )
-def test_the_name_of_the_copy_keeps_its_endings(name: str, copy: str) -> None:
+def test_the_name_of_the_copy_keeps_its_endings(name, copy):
     assert make_scrubbed_path(Path("somewhere", name)) == Path("somewhere", copy)

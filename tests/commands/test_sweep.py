@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -18,23 +17,21 @@ from perfctl.orchestrator.ingest.sweep import Swept
 class Heard:
     """What was told."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.steps: list[tuple[str, int, int]] = []
         self.notes: list[str] = []
 
-    def note(self, text: str) -> None:
+    def note(self, text):
         self.notes.append(text)
 
-    def warning(self, text: str) -> None:
+    def warning(self, text):
         self.notes.append(text)
 
-    def progress(self, what: str, done: int, total: int) -> None:
+    def progress(self, what, done, total):
         self.steps.append((what, done, total))
 
 
-def test_a_replay_stores_every_recorded_batch_size_and_says_how_each_went(
-    recorded: Path, tmp_path: Path
-) -> None:
+def test_a_replay_stores_every_recorded_batch_size_and_says_how_each_went(recorded, tmp_path):
     sizes = sorted(int(folder.name[1:]) for folder in recorded.glob("b*"))
     heard = Heard()
     done = profile.replay_or_plan(
@@ -58,9 +55,7 @@ def test_a_replay_stores_every_recorded_batch_size_and_says_how_each_went(
     assert command.startswith(f"perfctl.replay(out='{tmp_path}/perfctl-runs', folder='{recorded}'")
 
 
-def test_a_batch_size_that_was_not_recorded_fails_and_the_others_are_kept(
-    recorded: Path, tmp_path: Path
-) -> None:
+def test_a_batch_size_that_was_not_recorded_fails_and_the_others_are_kept(recorded, tmp_path):
     done = perfctl.replay(
         recorded, batches=(16, 7), out=tmp_path / "perfctl-runs", store=tmp_path / "own.db"
     )
@@ -72,7 +67,7 @@ def test_a_batch_size_that_was_not_recorded_fails_and_the_others_are_kept(
         done.check()
 
 
-def test_what_would_run_can_be_seen_beforehand(tmp_path: Path) -> None:
+def test_what_would_run_can_be_seen_beforehand(tmp_path):
     starting = perfctl.nsys(
         batches=(4, 8),
         steps=3,

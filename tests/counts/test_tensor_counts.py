@@ -222,9 +222,7 @@ def test_the_instructions_of_the_tensor_cores_are_those_that_multiply(values, ca
 
 
 @table("tensor", [{}, {PIPE: None}])
-def test_without_tensor_counters_a_tensor_kernel_has_no_counted_total(
-    tensor,
-):
+def test_without_tensor_counters_a_tensor_kernel_has_no_counted_total(tensor):
     values = ZEROS | ops(fadd=100, fmul=100, ffma=100) | tensor
     total = compute_kernel_flops(values, "8.0", name=AMPERE).total
     assert (total.value, total.state, total.missing) == (400, "estimated", ("tensor",))
@@ -242,9 +240,7 @@ def test_half_precision_beside_tensor_work_bounds_what_is_left(hfma, bounded):
 
 
 @table("counted", [2 * 4096**3, 0, 640])
-def test_operations_of_tensor_memory_count_once_whether_the_total_has_them_or_not(
-    counted,
-):
+def test_operations_of_tensor_memory_count_once_whether_the_total_has_them_or_not(counted):
     """On a B300, 4096^3 in FP8 counts 2 x multiply-adds in op_utcqmma (a measurement published with
     DCGM's issue 252)."""
     product = 2 * 4096**3

@@ -1,7 +1,5 @@
 """Sheets for a class: numbers follow from the name, and marks from the dimensions."""
 
-from __future__ import annotations
-
 import re
 from itertools import product
 
@@ -10,7 +8,6 @@ import pytest
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.exercise import (
     TOPICS,
-    Exercise,
     GpuPeaks,
     RecordedRow,
     draw_exercise,
@@ -24,7 +21,7 @@ pytest.importorskip("torch")
 V100 = GpuPeaks("V100", 15.7e12, 900e9)
 
 
-def fill(exercise: Exercise, answers: dict[int, str]) -> str:
+def fill(exercise, answers):
     """Return the sheet with answers, as a student leaves it."""
     text = format_exercise_sheet(exercise)
     for number, answer in answers.items():
@@ -32,14 +29,14 @@ def fill(exercise: Exercise, answers: dict[int, str]) -> str:
     return text
 
 
-def marks_of(exercise: Exercise, answers: dict[int, str]) -> list[str]:
+def marks_of(exercise, answers):
     filled = parse_filled_sheet(fill(exercise, answers))
     assert (filled.name, filled.topic) == (exercise.name, exercise.topic)
     again = draw_exercise(filled.name, filled.topic, V100)
     return [one.mark for one in mark_answers(again, filled.answers)]
 
 
-def spoil(number: str, way: int) -> str:
+def spoil(number, way):
     """Return a wrong value: another factor, or a slip of the pen, that no unit explains."""
     value = int(re.sub(r"\D", "", number))
     if way == 0:
@@ -50,7 +47,7 @@ def spoil(number: str, way: int) -> str:
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-def test_drawn_sheets_are_marked_right_by_construction(topic: str) -> None:
+def test_drawn_sheets_are_marked_right_by_construction(topic):
     drawn = [draw_exercise(f"student {number}", topic, V100) for number in range(draws(40, 10))]
     assert len({exercise.task for exercise in drawn}) == len(drawn)
     for number, exercise in enumerate(drawn):
@@ -63,7 +60,7 @@ def test_drawn_sheets_are_marked_right_by_construction(topic: str) -> None:
         assert {one for at, one in enumerate(marks, 1) if at not in counts} <= {"missing"}
 
 
-def test_the_figures_of_a_convolution_follow_from_its_dimensions() -> None:
+def test_the_figures_of_a_convolution_follow_from_its_dimensions():
     exercise = draw_exercise("Ada Lovelace", "conv", V100)
     ins, outs, kernel, stride, padding, batch, size = map(
         int,
@@ -106,7 +103,7 @@ def test_the_figures_of_a_convolution_follow_from_its_dimensions() -> None:
     assert marks_of(exercise, {6: f"{moved / 1024:.2f} KiB"})[5] == "right"
 
 
-def test_one_student_has_one_sheet_and_it_holds_no_solution() -> None:
+def test_one_student_has_one_sheet_and_it_holds_no_solution():
     for topic, names in product(TOPICS, [("Ada  Lovelace", "ada lovelace", "Alan Turing")]):
         first, same, other = (draw_exercise(name, topic, V100) for name in names)
         assert first.task == same.task != other.task
@@ -120,7 +117,7 @@ def test_one_student_has_one_sheet_and_it_holds_no_solution() -> None:
         parse_filled_sheet("# A letter\n\nName: Ada\n")
 
 
-def test_the_cause_of_a_recorded_row_is_one_of_several_letters() -> None:
+def test_the_cause_of_a_recorded_row_is_one_of_several_letters():
     recorded = RecordedRow("conv2", "Recorded: conv2.", ("tile padding", "Winograd", "FFT"))
     exercise = draw_exercise("Ada", "linear", V100, recorded)
     *_, question = exercise.questions

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfctl.orchestrator.estimate.generation import (
-    Amounts,
     count_cache_writes,
     describe_kv_cache,
     sum_over_contexts,
@@ -21,10 +19,10 @@ from tests.make.tables import table
 KEY = ("layer", "macs")
 
 
-def counted(value: Callable[[int], int]) -> tuple[Callable[[int], Amounts], Counter[int]]:
+def counted(value):
     asked: Counter[int] = Counter()
 
-    def at(context: int) -> Amounts:
+    def at(context):
         asked[context] += 1
         return {KEY: value(context)}
 
@@ -42,9 +40,7 @@ def counted(value: Callable[[int], int]) -> tuple[Callable[[int], Amounts], Coun
         },
     },
 )
-def test_steps_are_added_up_from_as_few_as_their_degree_needs(
-    first: int, last: int, degree: int, value: Callable[[int], int], traced: int
-) -> None:
+def test_steps_are_added_up_from_as_few_as_their_degree_needs(first, last, degree, value, traced):
     at, asked = counted(value)
     assert sum_over_contexts(first, last, at, degree)[KEY] == sum(
         map(value, range(first, last + 1))
@@ -54,9 +50,7 @@ def test_steps_are_added_up_from_as_few_as_their_degree_needs(
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 50), st.integers(0, 300), st.integers(1, 400), st.integers(1, 9))
-def test_a_window_that_fills_up_is_found_wherever_it_is(
-    first: int, more: int, window: int, slope: int
-) -> None:
+def test_a_window_that_fills_up_is_found_wherever_it_is(first, more, window, slope):
     at, _asked = counted(lambda context: 4 + slope * min(context, window))
     last = first + more
     assert sum_over_contexts(first, last, at, 1)[KEY] == sum(
@@ -69,8 +63,8 @@ def test_a_window_that_fills_up_is_found_wherever_it_is(
     assert len(fewer) <= 6, "a window that is known needs no search"
 
 
-def test_layers_with_windows_of_their_own_are_added_up_each() -> None:
-    def at(context: int) -> Amounts:
+def test_layers_with_windows_of_their_own_are_added_up_each():
+    def at(context):
         return {
             ("full", "macs"): context,
             ("short", "macs"): min(context, 20),
@@ -82,20 +76,14 @@ def test_layers_with_windows_of_their_own_are_added_up_each() -> None:
         assert found[layer, "macs"] == sum(min(context, window) for context in range(1, 129))
 
 
-def test_what_comes_up_in_some_steps_only_counts_where_it_is() -> None:
-    def at(context: int) -> Amounts:
+def test_what_comes_up_in_some_steps_only_counts_where_it_is():
+    def at(context):
         return {KEY: 1} if context > 40 else {}
 
     assert sum_over_contexts(1, 100, at, 1)[KEY] == 60
 
 
-def tensor(
-    name: str,
-    layer: str,
-    before: tuple[int, ...] | None,
-    shape: tuple[int, ...],
-    written: bool = True,
-) -> CacheTensor:
+def tensor(name, layer, before, shape, written=True):
     return CacheTensor(name, layer, before, shape, "float32", written)
 
 
@@ -113,7 +101,7 @@ END = (
 )
 
 
-def test_a_cache_says_what_grows_what_a_window_keeps_and_what_stays() -> None:
+def test_a_cache_says_what_grows_what_a_window_keeps_and_what_stays():
     cache = describe_kv_cache(PROBE, END, 100, 3, None, None)
     assert cache.bytes_per_token == 2 * 2 * 8 * 4, "two layers, until a window is full"
     assert cache.fixed_bytes == (2 * 30 * 8 + 5) * 4
@@ -125,14 +113,14 @@ def test_a_cache_says_what_grows_what_a_window_keeps_and_what_stays() -> None:
     )
 
 
-def test_a_step_writes_one_token_and_a_changed_state_but_no_keys_of_the_encoder() -> None:
+def test_a_step_writes_one_token_and_a_changed_state_but_no_keys_of_the_encoder():
     assert count_cache_writes(PROBE, END, False) == {"a": 3 * 2 * 8, "b": 3 * 2 * 8, "d": 3 * 5}
     assert count_cache_writes(PROBE, END, True)["b"] == 3 * 2 * 15 * 8, (
         "prefill leaves what the window keeps"
     )
 
 
-def test_an_operation_without_formula_is_named_and_not_zero() -> None:
+def test_an_operation_without_formula_is_named_and_not_zero():
     call = LayerCall(
         "a", "strange", "forward", None, None, 0, 10, 20, 5, "no formula", None, calls=3
     )

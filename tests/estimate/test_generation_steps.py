@@ -1,18 +1,14 @@
 """Prefill and decode of small models of our own: hand values, torch's counter on real steps, and
 every step by itself."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.estimate.generation import GenerationEstimate
 from perfctl.orchestrator.estimate.generation_steps import (
     estimate_generation,
     extract_layer_generation,
@@ -30,14 +26,14 @@ PROJECTIONS = 2 * WIDTH * HEADS * SIZE + WIDTH * 2 * PAIRS * SIZE
 DENSE = 2 * WIDTH * INNER
 
 
-def estimated(name: str, **more: Any) -> GenerationEstimate:
+def estimated(name, **more):
     settings = {"prompt": PROMPT, "generate": STEPS} | more
     found = estimate_generation(Request(f"{FILE}:{name}", **settings), (BATCH,))[BATCH]
     assert found.problem is None
     return found
 
 
-def built(name: str) -> Any:
+def built(name):
     spec = importlib.util.spec_from_file_location("language_model", FILE)
     assert spec is not None
     assert spec.loader is not None
@@ -46,17 +42,17 @@ def built(name: str) -> Any:
     return getattr(module, name)
 
 
-def attention(queries: int, keys: int) -> int:
+def attention(queries, keys):
     return BATCH * HEADS * queries * keys * 2 * SIZE
 
 
-def test_prefill_and_decode_are_what_they_are_by_hand() -> None:
+def test_prefill_and_decode_are_what_they_are_by_hand():
     found = estimated("plain")
     layer = PROJECTIONS + DENSE
     prefill = LAYERS * (BATCH * PROMPT * layer + attention(PROMPT, PROMPT)) + BATCH * WIDTH * WORDS
     assert found.get_phase("prefill").totals.macs == prefill, "logits of the last token only"
 
-    def step(context: int) -> int:
+    def step(context):
         return BATCH * (LAYERS * layer + WIDTH * WORDS) + LAYERS * attention(1, context)
 
     assert found.get_phase("decode, first step").totals.macs == step(PROMPT + 1)
@@ -68,7 +64,7 @@ def test_prefill_and_decode_are_what_they_are_by_hand() -> None:
     assert decode.totals.flops == 2 * decode.totals.macs
 
 
-def test_bytes_are_weights_once_a_step_and_the_cache_before_it() -> None:
+def test_bytes_are_weights_once_a_step_and_the_cache_before_it():
     found = estimated("plain")
     token = LAYERS * 2 * PAIRS * SIZE * 4
     blocks = LAYERS * (PROJECTIONS + DENSE) + WIDTH * WORDS
@@ -92,14 +88,14 @@ def test_bytes_are_weights_once_a_step_and_the_cache_before_it() -> None:
     assert first.flops_per_byte == first.totals.flops / moved
 
 
-def test_of_a_table_no_more_is_read_than_it_has() -> None:
+def test_of_a_table_no_more_is_read_than_it_has():
     found = estimated("plain", prompt=WORDS + 5, generate=0)
     words = next(row for row in found.get_phase("prefill").layers if row.layer == "words")
     assert words.weight_bytes == 4 * WORDS * WIDTH
 
 
 @pytest.mark.parametrize("name", ["plain", "windowed", "wrapped", "Named"])
-def test_every_real_step_counts_what_torch_counts(name: str) -> None:
+def test_every_real_step_counts_what_torch_counts(name):
     found, model = estimated(name), built(name)().eval()
     counts, cache = [], None
     with torch.no_grad(), torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
@@ -115,7 +111,7 @@ def test_every_real_step_counts_what_torch_counts(name: str) -> None:
     assert found.cache.bytes_at_end == sum(one.numel() * 4 for pair in held or () for one in pair)
 
 
-def test_a_window_limits_the_cache_and_the_work() -> None:
+def test_a_window_limits_the_cache_and_the_work():
     found = estimated("windowed", prompt=3, generate=40)
     assert found.cache is not None
     each = BATCH * 2 * PAIRS * SIZE * 4
@@ -128,7 +124,7 @@ def test_a_window_limits_the_cache_and_the_work() -> None:
     assert found.get_phase("decode").traced_steps < 12
 
 
-def test_without_a_cache_each_step_runs_all_tokens_again() -> None:
+def test_without_a_cache_each_step_runs_all_tokens_again():
     found = estimated("plain", kv_cache="none", generate=20)
     layer = PROJECTIONS + DENSE
     whole = sum(
@@ -142,7 +138,7 @@ def test_without_a_cache_each_step_runs_all_tokens_again() -> None:
 
 
 @pytest.mark.parametrize(("kind", "size"), [("fp32", 4), ("bf16", 2), ("fp8", 1)])
-def test_the_type_of_the_cache_changes_its_bytes_alone(kind: str, size: int) -> None:
+def test_the_type_of_the_cache_changes_its_bytes_alone(kind, size):
     found, own = estimated("plain", kv_cache=kind), estimated("plain")
     assert found.cache is not None
     assert found.cache.bytes_per_token == LAYERS * 2 * PAIRS * SIZE * size
@@ -157,7 +153,7 @@ def test_the_type_of_the_cache_changes_its_bytes_alone(kind: str, size: int) -> 
     ).sum_measure("weight_bytes")
 
 
-def test_experts_work_on_tokens_times_top_k_and_are_read_where_they_have_a_token() -> None:
+def test_experts_work_on_tokens_times_top_k_and_are_read_where_they_have_a_token():
     found = estimated("mixture")
     expert = WIDTH * WIDTH
     rows = {row.layer: row for row in found.get_phase("prefill").layers}
@@ -172,7 +168,7 @@ def test_experts_work_on_tokens_times_top_k_and_are_read_where_they_have_a_token
     assert any(f"experts: {TOP} of {EXPERTS} in {LAYERS} layers" in note for note in found.notes)
 
 
-def test_a_plain_pass_counts_experts_and_active_parameters_too() -> None:
+def test_a_plain_pass_counts_experts_and_active_parameters_too():
     found = estimate_model(Request(f"{FILE}:mixture", ("int64:9",)), (BATCH,)).batches[BATCH]
     forward = sum(
         call.macs or 0
@@ -189,7 +185,7 @@ def test_a_plain_pass_counts_experts_and_active_parameters_too() -> None:
     )
 
 
-def test_parts_of_a_model_add_up_to_it() -> None:
+def test_parts_of_a_model_add_up_to_it():
     found = estimated("plain")
     parts = [extract_layer_generation(found, path) for path in ("words", "blocks", "head")]
     for name in ("prefill", "decode"):
@@ -205,7 +201,7 @@ def test_parts_of_a_model_add_up_to_it() -> None:
         extract_layer_generation(found, "tail")
 
 
-def test_a_step_that_fails_is_named_and_shows_no_figures() -> None:
+def test_a_step_that_fails_is_named_and_shows_no_figures():
     found = estimate_generation(Request(f"{FILE}:Breaks", prompt=4, generate=2), (1,))[1]
     assert found.problem is not None
     assert "one token at a time is not my style" in found.problem
@@ -223,12 +219,12 @@ def test_a_step_that_fails_is_named_and_shows_no_figures() -> None:
         ({"optimizer": "adam"}, "`optimizer` and `prompt`"),
     ],
 )
-def test_a_request_that_makes_no_sense_is_refused(more: dict[str, Any], said: str) -> None:
+def test_a_request_that_makes_no_sense_is_refused(more, said):
     with pytest.raises(UsageError, match=said):
         estimate_generation(Request(f"{FILE}:plain", **({"prompt": 4, "generate": 2} | more)))
 
 
-def test_a_model_that_keeps_nothing_is_refused() -> None:
+def test_a_model_that_keeps_nothing_is_refused():
     with pytest.raises(UsageError, match="NoCache does not return past_key_values"):
         estimate_generation(Request(f"{FILE}:NoCache", prompt=4, generate=2))
     with pytest.raises(
@@ -238,15 +234,13 @@ def test_a_model_that_keeps_nothing_is_refused() -> None:
         estimate_generation(Request("mnist_cnn", prompt=4))
 
 
-def test_a_second_call_traces_nothing_and_says_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_call_traces_nothing_and_says_the_same(tmp_path, monkeypatch):
     monkeypatch.delenv(OFF)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     request = Request("hf:gpt2:n_layer=2", prompt=8, generate=4)
     first = estimate_generation(request, (2,))
 
-    def refuse(*_: Any, **__: Any) -> Any:
+    def refuse(*_, **__):
         raise AssertionError("a model was built")
 
     monkeypatch.setattr(models, "find_generator", refuse)

@@ -1,7 +1,5 @@
 """Other FLOP counters beside the estimate: what each counts of a layer, and why it differs."""
 
-from __future__ import annotations
-
 import pytest
 
 from perfctl.orchestrator.errors import UsageError
@@ -47,9 +45,7 @@ NORM = LayerNumbers(elementwise=100, parameters=2 * OUTS)
         (MACS + 1, LINEAR, MAC, UNEXPLAINED),
     ],
 )
-def test_a_layer_of_a_counter_is_explained_by_the_numbers_of_that_layer(
-    count: int, facts: LayerNumbers, unit: str, reason: str
-) -> None:
+def test_a_layer_of_a_counter_is_explained_by_the_numbers_of_that_layer(count, facts, unit, reason):
     (difference,) = peers._explain_differences({"fc": count}, {"fc": facts}, unit)
     expected = count - (2 if unit == FLOP else 1) * facts.macs
     assert difference == (reason, expected, ("fc",))
@@ -60,12 +56,12 @@ MNIST = 26 * 26 * 32 * 9 + CONV2 + 9216 * 128 + 128 * 10
 """Multiply-adds of the forward pass of mnist_cnn, one sample."""
 
 
-def counted(name: str) -> peers.CounterResult:
+def counted(name):
     session = peers.Session(Request("mnist_cnn"))
     return compare_with_counters(session, 1, [name]).counts[0]
 
 
-def test_the_counter_of_torch_agrees_on_a_convolutional_network() -> None:
+def test_the_counter_of_torch_agrees_on_a_convolutional_network():
     count = counted("torch")
     assert (count.total, count.estimate, count.differences) == (2 * MNIST, 2 * MNIST, ())
     assert count.layers is not None and count.layers["conv2"] == 2 * CONV2
@@ -81,17 +77,13 @@ def test_the_counter_of_torch_agrees_on_a_convolutional_network() -> None:
         ("paper=77", 77, UNEXPLAINED),
     ],
 )
-def test_a_figure_that_is_typed_is_found_among_the_totals(
-    figure: str, total: float, reason: str
-) -> None:
+def test_a_figure_that_is_typed_is_found_among_the_totals(figure, total, reason):
     count = counted(figure)
     assert (count.total, [one.reason for one in count.differences]) == (total, [reason])
 
 
-def test_a_counter_that_fails_or_is_absent_says_so_and_others_go_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def fail(model: object, inputs: object) -> peers.Counts:
+def test_a_counter_that_fails_or_is_absent_says_so_and_others_go_on(monkeypatch):
+    def fail(model, inputs):
         raise RuntimeError("no such operator\nand more")
 
     monkeypatch.setitem(peers.COUNTERS, "fvcore", FlopCounter("torch", MAC, fail))
@@ -102,7 +94,7 @@ def test_a_counter_that_fails_or_is_absent_says_so_and_others_go_on(
         check_counter_names(["torch", "other"])
 
 
-def test_executed_flops_stand_beside_the_counters_with_the_causes_of_the_ledger() -> None:
+def test_executed_flops_stand_beside_the_counters_with_the_causes_of_the_ledger():
     count = make_executed_result(
         {"conv": 250.0, "fc": 200.0}, {"conv": "tile padding"}, {"conv": 100, "fc": 100}
     )

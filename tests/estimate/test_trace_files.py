@@ -26,7 +26,7 @@ LONG_AGO = 1_600_000_000
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path_factory, monkeypatch):
     """The cache, switched on and empty."""
     monkeypatch.delenv(trace_cache.OFF)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -36,7 +36,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     return folder / "perfctl" / "traces"
 
 
-def write(path: Path, text: str, age: int = 0) -> None:
+def write(path, text, age=0):
     """A file of the user's, last written before this process began; no import of before
     is remembered."""
     path.write_text(text, encoding="utf-8")
@@ -44,16 +44,16 @@ def write(path: Path, text: str, age: int = 0) -> None:
     sys.modules.pop(path.stem, None)
 
 
-def macs(reference: str) -> int:
+def macs(reference):
     return estimate_model(Request(reference, ("8",))).batches[1].forward.macs
 
 
-def is_kept(reference: str) -> bool:
+def is_kept(reference):
     found = open_trace_cache(Request(reference, ("8",)))
     return found is not None and found._files is not None
 
 
-def test_an_edit_of_a_module_that_the_factory_imports_gives_new_traces(tmp_path: Path) -> None:
+def test_an_edit_of_a_module_that_the_factory_imports_gives_new_traces(tmp_path):
     model = f"{tmp_path / 'kept_net.py'}:net"
     write(tmp_path / "kept_net.py", NET.format(helper="kept_width"))
     write(tmp_path / "kept_width.py", "def width(): return 3\n")
@@ -65,9 +65,7 @@ def test_an_edit_of_a_module_that_the_factory_imports_gives_new_traces(tmp_path:
     assert macs(model) == 8 * 3
 
 
-def test_a_package_is_kept_by_all_its_modules(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_is_kept_by_all_its_modules(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "kept_package").mkdir()
     write(tmp_path / "kept_package" / "__init__.py", "from .size import width\n")
@@ -80,7 +78,7 @@ def test_a_package_is_kept_by_all_its_modules(
     assert not is_kept("kept_package.net:net")
 
 
-def test_a_new_file_beside_the_factory_might_be_imported_instead_of_another(tmp_path: Path) -> None:
+def test_a_new_file_beside_the_factory_might_be_imported_instead_of_another(tmp_path):
     model = f"{tmp_path / 'kept_lone.py'}:net"
     write(tmp_path / "kept_lone.py", LINEAR.format(2))
     assert (macs(model), is_kept(model)) == (16, True)
@@ -90,9 +88,7 @@ def test_a_new_file_beside_the_factory_might_be_imported_instead_of_another(tmp_
     assert not is_kept(model)
 
 
-def test_what_was_written_after_this_process_began_may_not_be_what_it_imported(
-    tmp_path: Path,
-) -> None:
+def test_what_was_written_after_this_process_began_may_not_be_what_it_imported(tmp_path):
     path = tmp_path / "kept_new.py"
     path.write_text(LINEAR.format(2), encoding="utf-8")
     assert (macs(f"{path}:net"), is_kept(f"{path}:net")) == (16, False)
@@ -132,9 +128,7 @@ SOURCES |= {what: (f"from torch import nn\n{text}", True) for what, text in HARM
 
 
 @pytest.mark.parametrize("what", SOURCES)
-def test_a_factory_that_reads_more_than_its_files_is_traced_each_time(
-    what: str, tmp_path: Path, cache: Path
-) -> None:
+def test_a_factory_that_reads_more_than_its_files_is_traced_each_time(what, tmp_path, cache):
     path = tmp_path / f"kept_{'_'.join(what.split())}.py"
     text, keeps = SOURCES[what]
     write(path, text)
@@ -142,7 +136,7 @@ def test_a_factory_that_reads_more_than_its_files_is_traced_each_time(
     assert cache.exists() == keeps
 
 
-def test_an_error_while_a_model_is_built_is_not_kept(tmp_path: Path, cache: Path) -> None:
+def test_an_error_while_a_model_is_built_is_not_kept(tmp_path, cache):
     path = tmp_path / "kept_error.py"
     write(path, "def net():\n    raise RuntimeError('not today')\n")
     with pytest.raises(PerfctlError, match="not today"):
@@ -152,7 +146,7 @@ def test_an_error_while_a_model_is_built_is_not_kept(tmp_path: Path, cache: Path
     assert not cache.exists()
 
 
-def test_a_trace_that_ended_for_want_of_a_package_is_made_anew(tmp_path: Path) -> None:
+def test_a_trace_that_ended_for_want_of_a_package_is_made_anew(tmp_path):
     path = tmp_path / "kept_want.py"
     write(
         path,
@@ -167,10 +161,10 @@ def test_a_trace_that_ended_for_want_of_a_package_is_made_anew(tmp_path: Path) -
     assert not any(path.stat().st_size > 500 for path in found.folder.iterdir())
 
 
-def test_a_config_is_kept_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_config_is_kept_by_its_content(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
-    def base(model: str) -> str:
+    def base(model):
         found = open_trace_cache(Request(model))
         assert found is not None
         return found._base
@@ -183,7 +177,7 @@ def test_a_config_is_kept_by_its_content(tmp_path: Path, monkeypatch: pytest.Mon
     assert len({plain, first, base("hf:bert"), base("bert/config.json")}) == 4
 
 
-def test_what_came_over_the_network_is_not_kept(cache: Path) -> None:
+def test_what_came_over_the_network_is_not_kept(cache):
     found = open_trace_cache(Request("hf:somebody/model"))
     assert found is not None
     found.set_source_files(None)
@@ -191,10 +185,10 @@ def test_what_came_over_the_network_is_not_kept(cache: Path) -> None:
     assert not cache.exists()
 
 
-def test_many_writers_and_readers_of_one_entry_never_see_half_of_it(cache: Path) -> None:
+def test_many_writers_and_readers_of_one_entry_never_see_half_of_it(cache):
     texts = [str(size) * 100_000 for size in range(10)]
 
-    def work(place: int) -> set[str | None]:
+    def work(place):
         one = open_trace_cache(Request("mnist_cnn"))
         assert one is not None
         one.set_source_files(())
@@ -223,8 +217,8 @@ print(codes, [name for name in sys.modules if name == "torch"])
 """
 
 
-def test_a_second_call_prints_the_same_and_imports_no_torch(tmp_path: Path) -> None:
-    def call() -> SimpleNamespace:
+def test_a_second_call_prints_the_same_and_imports_no_torch(tmp_path):
+    def call():
         done = subprocess.run(
             [sys.executable, "-c", CALLS], capture_output=True, text=True, cwd=tmp_path, check=False
         )

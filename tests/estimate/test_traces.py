@@ -7,15 +7,14 @@ import gzip
 import json
 import os
 from dataclasses import fields, replace
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
 from perfctl.orchestrator.estimate import trace_cache
 from perfctl.orchestrator.estimate.request import Request
-from perfctl.orchestrator.estimate.session import ModelEstimate, estimate_model
-from perfctl.orchestrator.estimate.trace_cache import TraceCache, compute_digest, open_trace_cache
+from perfctl.orchestrator.estimate.session import estimate_model
+from perfctl.orchestrator.estimate.trace_cache import compute_digest, open_trace_cache
 from perfctl.workloads.models import find
 from perfctl.workloads.tracing import recorder
 
@@ -42,7 +41,7 @@ LONG_AGO = 1_600_000_000
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path_factory, monkeypatch):
     """The cache, switched on and empty."""
     monkeypatch.delenv(trace_cache.OFF)
     folder = tmp_path_factory.mktemp("cache")
@@ -53,7 +52,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     return folder / "perfctl" / "traces"
 
 
-def source(path: Path, text: str, age: int = 0) -> str:
+def source(path, text, age=0):
     """A file of the user's, last written before this process began, as the reference of its
     factory ``net``."""
     path.write_text(text, encoding="utf-8")
@@ -62,20 +61,20 @@ def source(path: Path, text: str, age: int = 0) -> str:
 
 
 @pytest.fixture
-def untraceable(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def untraceable(monkeypatch):
     """Calling it from here on, nothing can be built or traced any more."""
 
-    def refuse(*_: Any, **__: Any) -> Any:
+    def refuse(*_, **__):
         raise AssertionError("a model was built or traced")
 
-    def forbid() -> None:
+    def forbid():
         monkeypatch.setattr(recorder, "trace_step", refuse)
         monkeypatch.setattr(find, "find_model", refuse)
 
     return forbid  # type: ignore[return-value]
 
 
-def same(one: ModelEstimate, other: ModelEstimate) -> bool:
+def same(one, other):
     return one == other and repr(one) == repr(other)  # == takes 1 for True and 1.0
 
 
@@ -90,9 +89,7 @@ def same(one: ModelEstimate, other: ModelEstimate) -> bool:
     ],
     ids=lambda request: request.model,
 )
-def test_an_estimate_from_the_cache_equals_the_traced_one(
-    request_: Request, untraceable: Any
-) -> None:
+def test_an_estimate_from_the_cache_equals_the_traced_one(request_, untraceable):
     traced = estimate_model(request_, (2, 3))
     untraceable()
     assert same(estimate_model(request_, (2, 3)), traced)
@@ -100,9 +97,7 @@ def test_an_estimate_from_the_cache_equals_the_traced_one(
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.filterwarnings("ignore")
-def test_an_estimate_that_is_at_least_or_stops_early_survives_too(
-    name: str, tmp_path: Path, untraceable: Any
-) -> None:
+def test_an_estimate_that_is_at_least_or_stops_early_survives_too(name, tmp_path, untraceable):
     request = Request(
         source(tmp_path / f"kept_{name}.py", SOURCE.format(*MODELS[name])), ("2x4",), memory=True
     )
@@ -116,14 +111,14 @@ def test_an_estimate_that_is_at_least_or_stops_early_survives_too(
         assert again.batches[1].forward.is_lower_bound
 
 
-def test_the_largest_batch_is_found_from_the_cache(untraceable: Any) -> None:
+def test_the_largest_batch_is_found_from_the_cache(untraceable):
     request = Request("mlp:depth=2,width=5", memory=True)
     traced = estimate_model(request, limit=100 << 20)
     untraceable()
     assert estimate_model(request, limit=100 << 20).fit == traced.fit is not None
 
 
-def test_every_field_of_a_request_has_traces_of_its_own() -> None:
+def test_every_field_of_a_request_has_traces_of_its_own():
     request = Request("mnist_cnn")
     others = {
         "model": "mlp",
@@ -149,15 +144,13 @@ def test_every_field_of_a_request_has_traces_of_its_own() -> None:
     assert len({one._base for one in found if one}) == len(others)
 
 
-def test_values_are_never_taken_from_a_cache() -> None:
+def test_values_are_never_taken_from_a_cache():
     assert open_trace_cache(Request("mnist_cnn", device="cpu")) is None
     assert open_trace_cache(Request("torchvision_infer:model=resnet18")) is None
 
 
-def test_the_environment_of_the_libraries_counts_and_other_variables_do_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def base() -> str | None:
+def test_the_environment_of_the_libraries_counts_and_other_variables_do_not(monkeypatch):
+    def base():
         found = open_trace_cache(Request("mnist_cnn"))
         return found and found._base
 
@@ -169,8 +162,8 @@ def test_the_environment_of_the_libraries_counts_and_other_variables_do_not(
 
 
 def test_an_installed_package_counts_and_a_library_without_a_version_is_never_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     before = open_trace_cache(Request("mnist_cnn"))
     (tmp_path / "more" / "fla-1.0.dist-info").mkdir(parents=True)
     monkeypatch.syspath_prepend(tmp_path / "more")
@@ -182,15 +175,13 @@ def test_an_installed_package_counts_and_a_library_without_a_version_is_never_ke
     assert open_trace_cache(Request("mnist_cnn")) is None
 
 
-def test_nothing_is_kept_where_the_variable_says_so(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_kept_where_the_variable_says_so(cache, monkeypatch):
     monkeypatch.setenv(trace_cache.OFF, "1")
     estimate_model(Request("mlp:depth=2,width=5"))
     assert not cache.exists()
 
 
-def entry() -> TraceCache:
+def entry():
     """Return the traces of a model that has no files, which may be written."""
     found = open_trace_cache(Request("mnist_cnn"))
     assert found is not None
@@ -198,7 +189,7 @@ def entry() -> TraceCache:
     return found
 
 
-def entries(cache: Path) -> list[Path]:
+def entries(cache):
     return sorted(cache.glob("*"))
 
 
@@ -220,7 +211,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("what", DAMAGE)
-def test_a_damaged_or_foreign_file_is_as_good_as_none(what: str, cache: Path) -> None:
+def test_a_damaged_or_foreign_file_is_as_good_as_none(what, cache):
     request = Request("mlp:depth=2,width=5", memory=True)
     traced = estimate_model(request)
     for path in entries(cache):
@@ -232,9 +223,7 @@ def test_a_damaged_or_foreign_file_is_as_good_as_none(what: str, cache: Path) ->
     )
 
 
-def test_an_entry_that_another_user_made_is_not_read(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_entry_that_another_user_made_is_not_read(cache, monkeypatch):
     one = entry()
     one.put("mine", 1)
     assert one.get(str, 1) == "mine"
@@ -243,9 +232,7 @@ def test_an_entry_that_another_user_made_is_not_read(
     assert one.get(str, 1) is None
 
 
-def test_a_folder_in_the_place_of_an_entry_and_a_cache_that_cannot_be_written_do_no_harm(
-    cache: Path,
-) -> None:
+def test_a_folder_in_the_place_of_an_entry_and_a_cache_that_cannot_be_written_do_no_harm(cache):
     request = Request("mlp:depth=2,width=5")
     traced = estimate_model(request)
     for path in entries(cache):
@@ -259,9 +246,7 @@ def test_a_folder_in_the_place_of_an_entry_and_a_cache_that_cannot_be_written_do
     assert same(estimate_model(request), traced)
 
 
-def test_the_cache_stays_below_its_bound_and_keeps_what_was_used_last(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_stays_below_its_bound_and_keeps_what_was_used_last(cache, monkeypatch):
     one = entry()
     noise = os.urandom(4000).hex()
     for place in range(6):
@@ -289,7 +274,7 @@ class _Odd(NamedTuple):
 @pytest.mark.parametrize(
     "value", ["\udcff", object(), 1 + 2j], ids=["half a pair", "object", "complex"]
 )
-def test_a_value_that_json_cannot_hold_is_not_kept_and_does_no_harm(value: object) -> None:
+def test_a_value_that_json_cannot_hold_is_not_kept_and_does_no_harm(value):
     one = entry()
     one.put(_Odd(value), 1)
     assert one.get(_Odd, 1) is None

@@ -1,7 +1,5 @@
 """Formulas of the user's: arithmetic over parameters and nothing else."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest
@@ -27,9 +25,7 @@ NUMBERS = {"M": Fraction(3), "N": Fraction(20480), "K": Fraction(7)}
         ("x: flops=2.5e3", "x", 2500, None),
     ],
 )
-def test_a_formula_gives_flops_and_bytes(
-    text: str, pattern: str, flops: int | None, size: int | None
-) -> None:
+def test_a_formula_gives_flops_and_bytes(text, pattern, flops, size):
     formula = parse_user_formula(text)
     values = [formula.evaluate(name, NUMBERS) for name in ("flops", "bytes")]
     assert [formula.pattern, *values] == [pattern, flops, size]
@@ -66,7 +62,7 @@ def test_a_formula_gives_flops_and_bytes(
         (f"{'(' * 250}1", 200, "no arithmetic"),
     ],
 )
-def test_a_mistake_is_named_with_its_column(expression: str, column: int, reason: str) -> None:
+def test_a_mistake_is_named_with_its_column(expression, column, reason):
     with pytest.raises(UsageError) as refused:
         parse_user_formula(f"x: flops={expression}").evaluate("flops", NUMBERS)
     assert f"column {len('x: flops=') + column}: " in str(refused.value)
@@ -74,7 +70,7 @@ def test_a_mistake_is_named_with_its_column(expression: str, column: int, reason
 
 
 @pytest.mark.parametrize("text", ["x", "x: 2*N", "flops=2", ": flops=2", "x: flop=2"])
-def test_a_text_without_pattern_or_quantity_is_refused(text: str) -> None:
+def test_a_text_without_pattern_or_quantity_is_refused(text):
     with pytest.raises(UsageError, match="For example 'sgemm"):
         parse_user_formula(text)
 
@@ -93,13 +89,11 @@ def test_a_text_without_pattern_or_quantity_is_refused(text: str) -> None:
         ("2*N", None),
     ],
 )
-def test_a_product_is_recognised_if_its_factors_cannot_be_mixed_up(
-    expression: str, sizes: tuple[int, int, int] | None
-) -> None:
+def test_a_product_is_recognised_if_its_factors_cannot_be_mixed_up(expression, sizes):
     assert find_gemm_sizes(expression, NUMBERS) == sizes
 
 
-def test_formulas_of_a_file(tmp_path: object) -> None:
+def test_formulas_of_a_file(tmp_path):
     path = tmp_path / "expect.toml"  # type: ignore[operator]
     path.write_text('[[expect]]\npattern = "a*"\nflops = "2*N"\nbytes = "N"\n')
     (formula,) = read_formula_file(path)

@@ -3,12 +3,9 @@ report that fails costs itself alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from perfctl.orchestrator.ingest.context import (
-    Event,
     FileEnded,
     FileStarted,
     NoteSent,
@@ -29,7 +26,7 @@ __all__ = ["break_parser", "forked_workers", "own_log", "perfctl", "recorded", "
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_printed(own_log: None, capsys: pytest.CaptureFixture[str]) -> Iterator[None]:
+def nothing_is_printed(own_log, capsys):
     """No test here leaves words on the terminal, or a log outside of its folder."""
     yield
     assert capsys.readouterr() == ("", "")
@@ -38,11 +35,11 @@ def nothing_is_printed(own_log: None, capsys: pytest.CaptureFixture[str]) -> Ite
 class Heard:
     """A listener that keeps what it hears."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.total = 0
         self.lines: list[str] = []
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event):
         match event:
             case SourcesCounted(total):
                 self.total = total
@@ -57,5 +54,5 @@ class Heard:
 
 
 @pytest.fixture
-def heard() -> Heard:
+def heard():
     return Heard()

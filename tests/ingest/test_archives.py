@@ -1,12 +1,9 @@
 """Archives are unpacked within bounds; what lies elsewhere or has no possible name is left out."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import tarfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +21,7 @@ TEN = {f"r{number}.csv": "" for number in range(10)}
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small(monkeypatch):
     """An archive may grow 200 times, or to a MiB."""
     monkeypatch.setattr(archives, "_SMALL", 1 << 20)
 
@@ -71,7 +68,7 @@ def test_an_archive_without_bounds_is_refused(small, name, members, reason, tmp_
         unpack_report_archive(path, tmp_path, UnpackingBudget(path.stat().st_size, files=10))
 
 
-def overwrite(whole: bytes) -> Iterator[bytes]:
+def overwrite(whole):
     """Damage each byte once."""
     for at in range(len(whole)):
         for value in (0, 255):
@@ -212,7 +209,7 @@ def test_a_gzip_file_that_breaks_off_within_the_first_block_is_refused_in_words(
 
 @pytest.mark.parametrize("fault", ["it is not ended", "it raises an error of tarfile's"])
 def test_an_archive_that_cannot_be_read_costs_itself_only(fault, tmp_path, monkeypatch):
-    def fail(path: Path, folder: Path, room: UnpackingBudget) -> int:
+    def fail(path, folder, room):
         time.sleep(60 if fault == "it is not ended" else 0)
         raise ValueError("not enough values to unpack")
 

@@ -2,13 +2,10 @@
 and the ledger. ncu is played by a program that filters launches by NVTX as its manual says, and
 counts what the shapes of the layers imply."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 
@@ -94,7 +91,7 @@ Path(record).write_text({json.dumps(RECORD)!r})
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def node(tmp_path, monkeypatch):
     """A machine with a driver, a torch and an ncu, all pretended."""
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -111,7 +108,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def counted(store: Path) -> dict[str, tuple[float, str | None]]:
+def counted(store):
     """layer -> (FFMA, section) of each launch."""
     query = (
         "SELECT kernel.layer, counter.value, counter.section FROM counter JOIN kernel ON "

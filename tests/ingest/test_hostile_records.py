@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,16 +16,16 @@ Perfctl = Callable[..., Any]
 
 
 @pytest.fixture
-def folder(perfctl: Perfctl, tmp_path: Path, recorded: Path) -> Path:
+def folder(perfctl, tmp_path, recorded):
     shutil.copytree(recorded / "torch" / "b16", tmp_path / "b16")
     return tmp_path / "b16"
 
 
-def change(file: Path, **fields: Any) -> None:
+def change(file, **fields):
     file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
 
 
-def runs(folder: Path) -> int:
+def runs(folder):
     store = folder.parent / "perfctl.db"
     return len(rows(store, "SELECT id FROM run")) if store.exists() else 0
 

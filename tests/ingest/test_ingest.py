@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -28,7 +27,7 @@ DERIVED = "DELETE FROM derived_value", "DELETE FROM derived_rule"
 
 
 @pytest.fixture(scope="module")
-def trace(recorded: Path) -> Path:
+def trace(recorded):
     return recorded / "torch" / "b16" / "report.pt.trace.json.gz"
 
 
@@ -152,7 +151,7 @@ def test_what_an_ended_ingest_did_not_derive_is_derived_by_the_next_for_every_ra
 # Batch sizes that reports' names say: which, when somebody is asked, and what is listed before
 
 
-def sizes(*names: str, pattern: str | None = None) -> list[int | None]:
+def sizes(*names, pattern=None):
     files = [Path("runs", name) for name in names]
     chosen = find_batches_in_names(files, pattern)
     return [chosen.get(file) for file in files]
@@ -224,7 +223,7 @@ def test_of_several_numbers_in_a_name_somebody_decides_and_nobody_guesses():
         sizes("run1_b16.csv", "run2_b16.csv", pattern=r"(\d+)")
     asked: list[tuple[Path, list[int]]] = []
 
-    def ask(file: Path, among: Sequence[int]) -> int:
+    def ask(file, among):
         asked.append((file, list(among)))
         return among[-1]
 
@@ -271,7 +270,7 @@ def test_a_pattern_for_paths_takes_each_file_in_with_the_batch_size_of_its_name(
 SUM = "Time (%),Total Time (ns),Num Calls,Avg (ns),Name\n100.0,{0},2,{0}.0,cudaFree\n"
 
 
-def log(*totals: int) -> str:
+def log(*totals):
     reports = [
         f"Processing [r{total}.sqlite] with [cuda_api_sum]...\n\n{SUM.format(total)}\n"
         for total in totals

@@ -9,7 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ Perfctl = Callable[..., Any]
 DATA = Path(__file__).resolve().parent.parent / "data"
 
 
-def study(recorded: Path) -> list[str]:
+def study(recorded):
     """Good and bad reports, one twice, one with a secret, a log of several runs, run folders: what
     to pass to ingest."""
     folder = Path("study")
@@ -44,7 +44,7 @@ def study(recorded: Path) -> list[str]:
     return ["study", "gone.csv", str(recorded)]
 
 
-def rows(store: Path) -> dict[str, list[tuple[Any, ...]]]:
+def rows(store):
     """Every table, without the moments of writing; of the views, which have no numbers of their
     own, all rows."""
     found = {}
@@ -118,7 +118,7 @@ def test_files_that_are_small_together_are_read_by_this_process_and_more_by_one_
     assert choose_job_count(8, [small] * 9) == 8
 
 
-def children(pid: int) -> Iterator[int]:
+def children(pid):
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
             if int(status.read_text().rpartition(")")[2].split()[1]) == pid:
@@ -127,7 +127,7 @@ def children(pid: int) -> Iterator[int]:
             continue
 
 
-def begun(tmp_path: Path) -> tuple[subprocess.Popen[bytes], list[int]]:
+def begun(tmp_path):
     """An ingest whose two workers are stopped in the middle, and their process ids."""
     names = ("a.csv", "b.csv")
     for name in names:
@@ -142,7 +142,7 @@ def begun(tmp_path: Path) -> tuple[subprocess.Popen[bytes], list[int]]:
     )
     found: dict[int, str] = {}
 
-    def both_read() -> bool:
+    def both_read():
         """Each is stopped as soon as it reads its file: by then it has said with whom it ends."""
         for worker in set(children(program.pid)) - set(found):
             for file in Path(f"/proc/{worker}/fd").iterdir():
@@ -157,7 +157,7 @@ def begun(tmp_path: Path) -> tuple[subprocess.Popen[bytes], list[int]]:
     return program, list(found)
 
 
-def wait_until_gone(processes: list[int]) -> None:
+def wait_until_gone(processes):
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in processes))
 
 

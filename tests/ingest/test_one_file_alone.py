@@ -1,8 +1,6 @@
 """An error that perfctl did not expect costs the file or the run it is of: a line, a number, a log;
 the rest goes on."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -25,7 +23,7 @@ pytestmark = pytest.mark.timeout(100)
 REFERENCE = re.compile(r"reference ([0-9a-f]{8})\. To report it, send (\S+)")
 
 
-def logged(said: Said) -> str:
+def logged(said):
     """The traceback that the line names."""
     found = REFERENCE.search(" ".join(said.err.split()))
     assert found is not None, said.err
@@ -33,9 +31,7 @@ def logged(said: Said) -> str:
     return Path(found[2]).read_text()
 
 
-def test_a_log_folder_that_is_a_link_is_not_followed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_folder_that_is_a_link_is_not_followed(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     elsewhere = tmp_path / "elsewhere"

@@ -1,8 +1,6 @@
 """Worker processes that share items: order, events, errors and warnings; what a worker that dies
 costs; and a store whose studies are shared so."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sqlite3
@@ -11,43 +9,39 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from perfctl.orchestrator import pool, stored_runs
 from perfctl.orchestrator.commands import export
 from perfctl.orchestrator.errors import LostWarning, PerfctlError, UsageError
-from tests.cli.conftest import Said
 from tests.make.stored import execute
 
 ITEMS = list(range(7))
-Work = Callable[[int, pool.Tell], Any]
 
 
 @contextmanager
-def opened(work: Work) -> Iterator[Work]:
+def opened(work):
     yield work
 
 
-def run(work: Work, processes: int = 2, **options: Any) -> list[list[Any]]:
+def run(work, processes=2, **options):
     """The events of each item."""
     running = pool.run_in_workers(ITEMS, partial(opened, work), processes=processes, **options)
     return [list(events) for _, events in running]
 
 
-def twice(item: int, tell: pool.Tell) -> tuple[int, int]:
+def twice(item, tell):
     tell(f"item {item}")
     return 2 * item, os.getpid()
 
 
-def die_at_3(how: Callable[[], Any]) -> Work:
-    def work(item: int, tell: pool.Tell) -> int:
+def die_at_3(how):
+    def work(item, tell):
         if item == 3:
             tell("before")
             how()
@@ -84,7 +78,7 @@ def test_a_store_that_is_open_here_is_not_forked_with(tmp_path):
 
 
 def test_a_thread_that_draws_progress_does_not_keep_a_worker_from_being_forked():
-    def work() -> None:
+    def work():
         stop.wait()
 
     work.__module__ = "perfctl.cli"
@@ -97,7 +91,7 @@ def test_a_thread_that_draws_progress_does_not_keep_a_worker_from_being_forked()
 
 
 def test_a_warning_of_a_worker_is_warned_of_here():
-    def work(item: int, tell: pool.Tell) -> int:
+    def work(item, tell):
         if item == 3:
             warnings.warn(LostWarning("run 3 is left out"), stacklevel=1)
         return item
@@ -111,7 +105,7 @@ def test_a_warning_of_a_worker_is_warned_of_here():
 
 
 def test_what_comes_before_an_error_is_given_and_the_error_keeps_its_kind_and_remedy():
-    def work(item: int, tell: pool.Tell) -> int:
+    def work(item, tell):
         if item == 4:
             raise UsageError("no such layer", "There are others")
         return item
@@ -149,7 +143,7 @@ def test_a_worker_that_dies_costs_its_item_only(how, why, processes):
 
 
 def test_an_item_that_needs_more_memory_than_its_worker_may_take_is_an_error_of_that_worker():
-    def work(item: int, tell: pool.Tell) -> int:
+    def work(item, tell):
         return len(bytearray((item == 0) << 28))
 
     with pytest.raises(MemoryError):
@@ -181,7 +175,7 @@ def test_a_call_that_fails_is_one_line(work, why):
 
 
 def test_who_stops_listening_leaves_no_worker():
-    def work(item: int, tell: pool.Tell) -> int:
+    def work(item, tell):
         tell(os.getpid())
         if item:
             time.sleep(600)
@@ -196,19 +190,19 @@ def test_who_stops_listening_leaves_no_worker():
             os.kill(pid, 0)
 
 
-def divmod_of_10(item: int, tell: pool.Tell) -> tuple[int, int]:
+def divmod_of_10(item, tell):
     return divmod(10, item)
 
 
 @pytest.fixture
-def shared(monkeypatch: pytest.MonkeyPatch) -> None:
+def shared(monkeypatch):
     """Two processes also for a store of few runs, and on a machine with one core."""
     monkeypatch.setattr(stored_runs, "MANY", 2)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
 
 
 @pytest.fixture
-def store(tmp_path: Path, perfctl: Callable[..., Said]) -> Path:
+def store(tmp_path, perfctl):
     """Three studies of two runs each, synthetic."""
     bench = Path(__file__).parents[2] / "scripts" / "speed" / "make_sweeps.py"
     subprocess.run(

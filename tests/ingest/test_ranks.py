@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,6 @@ from perfctl.orchestrator.report.ledger.ranks import build_ranks_table
 from perfctl.orchestrator.report.page.sections import build_report_view
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.stored_runs import load_readable_runs
-from perfctl.records.run import Run
 from tests.make.kineto import event, kernel
 
 RING = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -52,12 +50,12 @@ tests/traces/h100/Falconsai_nsfw_image_detection__1016002_perf_report_csvs/ops_s
 total_direct_kernel_time_sum (us) and Count of each operator that launches kernels itself."""
 
 
-def taken(store: Path) -> list[Run]:
+def taken(store):
     with database.open_store_for_reading(store) as connection:
         return load_readable_runs(connection, read.list_run_ids(connection))
 
 
-def trace(path: Path, **metadata: Any) -> Path:
+def trace(path, **metadata):
     events = [
         kernel("gemm", 0, 10, device=0),
         kernel(RING, 5, 20, device=0),

@@ -1,8 +1,6 @@
 """A report that fails costs its run alone in sweeps, gather, bench and compare; the store keeps
 the rest."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -22,12 +20,12 @@ Perfctl = Callable[..., Any]
 TESTS = os.getpid()
 
 
-def killed() -> None:
+def killed():
     assert os.getpid() != TESTS, "the report is read by the process that the user called"
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def fault() -> None:
+def fault():
     raise IndexError("no such column")
 
 
@@ -38,11 +36,11 @@ SAID = {
 HOW = pytest.mark.parametrize("how", [fault, killed], ids=["fault", "killed"])
 
 
-def stored(path: str = "perfctl.db") -> list[tuple[Any, ...]]:
+def stored(path="perfctl.db"):
     return rows(path, "SELECT batch_size, status FROM run ORDER BY batch_size")
 
 
-def is_said(err: str, how: Callable[[], None]) -> None:
+def is_said(err, how):
     found = re.search(SAID[how], " ".join(err.split()))
     assert found is not None, err
     assert "Traceback" not in err

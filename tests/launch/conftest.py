@@ -1,22 +1,18 @@
 """What the launcher's tests share: requests, outcomes, and a look at /proc that does not use
 perfctl's own."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.launch.process import run
-from perfctl.orchestrator.launch.profilers.base import Command, ProcessOutcome
+from perfctl.orchestrator.launch.profilers.base import ProcessOutcome
 from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.sweep import sweep
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
@@ -61,22 +57,22 @@ assert before == [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, s
 class Processes:
     """Finds the processes that carry this test's token in their environment."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.token = uuid.uuid4().hex
         self.environment = {TOKEN: self.token}
 
-    def alive(self) -> list[str]:
+    def alive(self):
         """Command lines of those that run; zombies have none and no environment."""
         return [line for line, _ in self._found()]
 
-    def values_of(self, variable: str) -> list[str]:
+    def values_of(self, variable):
         """What an environment variable is for each of them."""
         entries = (
             entry.partition("=") for _, environment in self._found() for entry in environment
         )
         return [value for name, _, value in entries if name == variable]
 
-    def _found(self) -> Iterator[tuple[str, list[str]]]:
+    def _found(self):
         for folder in Path("/proc").glob("[0-9]*"):
             try:
                 environment = (folder / "environ").read_bytes().decode(errors="replace").split("\0")
@@ -88,21 +84,19 @@ class Processes:
             except OSError:
                 continue
 
-    def start_perfctl(
-        self, folder: Path, *argv: str, grace: str = "1", **options: Any
-    ) -> subprocess.Popen[str]:
+    def start_perfctl(self, folder, *argv, grace="1", **options):
         """A process that runs ``argv`` as perfctl does, so that it can be killed."""
         driver = (sys.executable, "-c", DRIVER, str(folder), self.token, grace, *argv)
         return subprocess.Popen(
             driver, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options
         )
 
-    def run(self, command: Command, request: SweepRequest, **options: Any) -> ProcessOutcome:
+    def run(self, command, request, **options):
         """Run a command of a profiler as a sweep does: once more where nsys could not start
         beside another."""
         marked = replace(command, environment={**command.environment, **self.environment})
 
-        def once(stage: str) -> ProcessOutcome:
+        def once(stage):
             logs = {
                 name: request.paths.partial_folder / f"{stage}-{name}.log"
                 for name in ("stdout", "stderr")
@@ -117,34 +111,32 @@ class Processes:
 
         return sweep.start_and_retry_failed_startup(marked, request, once)
 
-    def wait_for(
-        self, count: int, limit_s: float = 120.0, driver: subprocess.Popen[str] | None = None
-    ) -> bool:
+    def wait_for(self, count, limit_s=120.0, driver=None):
         """Until at least ``count`` of them run. False if ``driver`` ended before that."""
 
-        def told() -> bool:
+        def told():
             return len(self.alive()) >= count or (driver is not None and driver.poll() is not None)
 
         wait_until(told, lambda: f"{count} processes, only {self.alive()} started", limit_s)
         return driver is None or driver.poll() is None
 
-    def assert_gone_within(self, limit_s: float) -> None:
+    def assert_gone_within(self, limit_s):
         wait_until(lambda: not self.alive(), lambda: f"the end of {self.alive()}", limit_s)
 
 
 @pytest.fixture
-def processes() -> Iterator[Processes]:
+def processes():
     found = Processes()
     yield found
     found.assert_gone_within(60.0)
 
 
 @pytest.fixture
-def make_request(tmp_path: Path) -> Callable[..., SweepRequest]:
+def make_request(tmp_path):
     """A request for batch size 16 whose run's folder is ``tmp_path``/sweep/b16.part, made
     and empty."""
 
-    def make(device: str = "cpu", python: str = "/opt/python") -> SweepRequest:
+    def make(device="cpu", python="/opt/python"):
         request = SweepRequest(
             profiler=TorchProfiler(),
             workload="mnist_cnn",
@@ -163,12 +155,10 @@ def make_request(tmp_path: Path) -> Callable[..., SweepRequest]:
 
 
 @pytest.fixture
-def make_outcome(tmp_path: Path) -> Callable[..., ProcessOutcome]:
+def make_outcome(tmp_path):
     """An outcome with the given logs, as if a process had left it."""
 
-    def make(
-        exit_code: int | None = 0, stdout: str = "", stderr: str = "", timed_out: bool = False
-    ) -> ProcessOutcome:
+    def make(exit_code=0, stdout="", stderr="", timed_out=False):
         number = len(list(tmp_path.glob("out*.log")))
         out, err = tmp_path / f"out{number}.log", tmp_path / f"err{number}.log"
         out.write_text(stdout)
@@ -181,24 +171,24 @@ def make_outcome(tmp_path: Path) -> Callable[..., ProcessOutcome]:
 
 
 @pytest.fixture
-def make_program(tmp_path: Path) -> Callable[[str], str]:
+def make_program(tmp_path):
     """An executable that runs the given shell lines and ignores its arguments: stands in for the
     interpreter."""
 
-    def make(lines: str) -> str:
+    def make(lines):
         return str(write_program(tmp_path / "program.sh", lines))
 
     return make
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[slurm.Cluster]:
+def cluster():
     """A real Slurm, started once. Skips where it is missing."""
     yield from slurm.started()
 
 
 @pytest.fixture(scope="session")
-def image() -> Iterator[Path]:
+def image():
     """A real image, built once. Not below pytest's own folder, which only its owner may enter: root
     builds as nobody."""
     if reason := image_root.why_not():

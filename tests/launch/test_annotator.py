@@ -1,8 +1,6 @@
 """One file with all that runs inside a profiled process, for interpreters that have no perfctl:
 Python 3.8 and torch 1.8 on."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os
@@ -47,13 +45,13 @@ print("perfctl" in sys.modules, sys.argv, any("annotator" in entry for entry in 
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def file(tmp_path_factory):
     path = tmp_path_factory.mktemp("annotator") / annotator.NAME
     annotator.write_annotator_archive(path, __version__)
     return path
 
 
-def modules() -> dict[str, ast.Module]:
+def modules():
     """Every source in the file as Python 3.8 reads it."""
     texts = annotator.read_annotator_sources(__version__).items()
     return {
@@ -118,7 +116,7 @@ def test_the_same_version_gives_the_same_bytes(file, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["again.pyz"]
 
 
-def run(python: str, file: Path, folder: Path) -> tuple[subprocess.CompletedProcess[str], dict]:
+def run(python, file, folder):
     (folder / "train.py").write_text(SCRIPT)
     words = (
         "--batch 3 --steps 3 --warmup 2 --annotate record_function --window torch --trace t.json "
@@ -128,7 +126,7 @@ def run(python: str, file: Path, folder: Path) -> tuple[subprocess.CompletedProc
     return done, json.loads((folder / "r.json").read_text())
 
 
-def check_run(done: subprocess.CompletedProcess[str], record: dict, folder: Path) -> None:
+def check_run(done, record, folder):
     assert done.returncode == 0, done.stderr
     assert done.stdout == "True ['train.py', '{batch}'] False\n"
     assert (record["status"], record["mode"], record["reason"]) == ("ok", "train", None)
@@ -155,7 +153,7 @@ def test_the_file_does_what_the_installed_package_does(file, tmp_path):
     }
 
 
-def old_python() -> str:
+def old_python():
     """An interpreter of Python 3.8, with torch if possible: PERFCTL_PYTHON38, or python3.8
     on PATH."""
     found = os.environ.get("PERFCTL_PYTHON38") or shutil.which("python3.8")

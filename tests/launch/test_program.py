@@ -1,7 +1,5 @@
 """What follows ``--``: which interpreter, which script, and in place of the batch size."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal
@@ -25,7 +23,7 @@ from perfctl.workloads.spec import UNFINISHED
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path, monkeypatch):
     """A folder with train.py and the package pkg."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("print(1)\n")
@@ -34,17 +32,17 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def read(*words: str, env: str | None = None, batches: tuple[int, ...] = (16, 32)) -> UserProgram:
+def read(*words, env=None, batches=(16, 32)):
     return parse_program(words, env, {"batch": len(batches)})
 
 
-def executable(path: Path, text: str) -> Path:
+def executable(path, text):
     path.write_text(text)
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return path
 
 
-def request(program: UserProgram, out: Path) -> SweepRequest:
+def request(program, out):
     return SweepRequest(
         profiler=TorchProfiler(),
         workload=program.name,
@@ -263,7 +261,7 @@ def test_an_installed_script_runs_under_the_interpreter_in_its_first_line(here):
     )
 
 
-def said(python: str, torch: str) -> str:
+def said(python, torch):
     """Shell lines of an interpreter that has these."""
     return f'echo \'{{"python": {python}, "torch": {torch}, "module": true, "perfctl": null}}\'\n'
 
@@ -343,7 +341,7 @@ def test_a_module_that_is_not_there_is_said_before_anything_runs():
 
 
 def test_the_same_request_has_the_same_name_and_an_edited_script_another(here):
-    def name(*words: str) -> str:
+    def name(*words):
         return request(read(*words), here).name
 
     first = name("train.py", "{batch}")
@@ -445,7 +443,7 @@ def test_a_program_stops_after_its_steps_under_nsys_and_ncu_unless_it_has_ranks(
     assert asked.name == replace(asked, to_end=not to_end).name
 
 
-def steps_record(steps: int, status: str = "ok") -> str:
+def steps_record(steps, status="ok"):
     rows = [{"phase": "step"}] * steps + [{"phase": "forward"}]
     return json.dumps({"status": status, "options": {"steps": 3}, "steps": rows})
 

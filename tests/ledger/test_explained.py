@@ -1,7 +1,5 @@
 """The pages that explain causes and derived FLOPs show the numbers of the recordings they name."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path
@@ -9,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.ingest.ingest import ingest_paths
-from perfctl.orchestrator.ledger.analysis import Analysis, analyse_study
+from perfctl.orchestrator.ledger.analysis import analyse_study
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.stored_runs import load_readable_runs
 from tests.ledger.test_h100 import H100
@@ -28,7 +26,7 @@ def recorded(folder, recording):
 
 
 @pytest.fixture(scope="module")
-def analyses(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Analysis]:
+def analyses(tmp_path_factory):
     """Profiler -> its analysis of the MNIST CNN on an H100."""
     return {
         name: analyse_study(recorded(tmp_path_factory.mktemp(name), name))
@@ -46,18 +44,14 @@ def analyses(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Analysis]:
         pytest.param("conv2", "backward", 32, "Winograd", "0.436", id="Winograd"),
     ],
 )
-def test_a_factor_of_the_page_is_the_ledgers(
-    analyses: dict[str, Analysis], layer: str, direction: str, batch: int, rule: str, factor: str
-) -> None:
+def test_a_factor_of_the_page_is_the_ledgers(analyses, layer, direction, batch, rule, factor):
     causes = analyses["ncu"].judgement.get_row_causes(batch, layer, direction).causes
     (found,) = (cause.factor for cause in causes if cause.rule == rule)
     assert found == pytest.approx(float(factor), abs=0.5 * 10 ** -len(factor.partition(".")[2]))
     assert factor in CAUSES
 
 
-def test_the_example_of_derived_flops_is_that_of_both_recordings(
-    analyses: dict[str, Analysis],
-) -> None:
+def test_the_example_of_derived_flops_is_that_of_both_recordings(analyses):
     rows = re.findall(r"^\| (\w+) (\w+), (\d+) \| (.+?) \| (.+?) \|$", DERIVED, re.MULTILINE)
     assert len(rows) == 6
     for layer, direction, batch, *shown in rows:
@@ -66,7 +60,7 @@ def test_the_example_of_derived_flops_is_that_of_both_recordings(
         ]
 
 
-def _ratio(analysis: Analysis, layer: str, direction: str, batch: int) -> str:
+def _ratio(analysis, layer, direction, batch):
     (row,) = (row for row in analysis.ledger.rows if row.key == (batch, layer, direction))
     if row.ratio is None:
         return "–"

@@ -98,9 +98,7 @@ def test_parts_of_a_sum_explain_a_linear_layer_whose_tiles_are_full(prepared, na
     assert factor == pytest.approx(7 * 21 * 64 / 9216)
 
 
-def test_scores_that_a_fused_attention_computes_again_are_on_paper_with_its_kernel(
-    prepared,
-):
+def test_scores_that_a_fused_attention_computes_again_are_on_paper_with_its_kernel(prepared):
     """8 sequences of 128 tokens, width 512: four gradients of products with 512 x 1,536 and 512 x
     512 weights, and five products of 128 x 128 scores in place of forward's two."""
     layer = "model.layers.1.self_attn"

@@ -54,9 +54,7 @@ def test_two_gpus_in_one_study_are_told_with_the_runs_on_each():
         {"steps": STEP},  # a CPU beside a GPU is a comparison
     ],
 )
-def test_equal_and_unknown_gpus_and_runs_without_times_are_no_verdict(
-    other,
-):
+def test_equal_and_unknown_gpus_and_runs_without_times_are_no_verdict(other):
     assert list_different_gpu_causes(parts_of({"device": V100, "steps": STEP}, other)) == []
 
 
@@ -86,13 +84,7 @@ def test_the_first_part_of_a_sweep_has_the_verdict_and_other_sweeps_are_apart():
     assert [one.judgement.sweep for one in analyse_studies(ranks)] == [(), ()]
 
 
-def timed(
-    number,
-    nanoseconds,
-    macs,
-    variant,
-    **changes,
-):
+def timed(number, nanoseconds, macs, variant, **changes):
     call = LayerCall("conv2", "Conv2d", "forward", macs, 2 * macs, 10, 4, 4, 1, None)
     run = make_run(
         number, variant=variant, layer_calls=(call,), profiler="none", **{"device": None, **changes}

@@ -20,14 +20,7 @@ def of(*runs):
     return build_roofline(study, build_ledger(study))
 
 
-def kernel(
-    launch,
-    name,
-    layer,
-    step,
-    nanoseconds,
-    **more,
-):
+def kernel(launch, name, layer, step, nanoseconds, **more):
     direction = "forward" if layer else None
     return Kernel(
         launch, name, layer=layer, direction=direction, step=step, duration_ns=nanoseconds, **more

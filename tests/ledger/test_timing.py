@@ -29,14 +29,7 @@ def step_range(number, start, length):
     return Range(number, f"perfctl:step:{number}", None, start, length, 1, 0, None, step=number)
 
 
-def layer_range(
-    number,
-    layer,
-    start,
-    length,
-    direction="forward",
-    parent=None,
-):
+def layer_range(number, layer, start, length, direction="forward", parent=None):
     name = f"{layer}:{direction}"
     return Range(number, name, None, start, length, 1, 0, parent, layer=layer, direction=direction)
 

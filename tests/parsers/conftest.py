@@ -1,12 +1,8 @@
 """Fixtures of tests that run a stand-in for nsys."""
 
-from __future__ import annotations
-
 import gc
 import shutil
 import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +11,7 @@ from tests.make.nsys_rep import END, MAGIC
 
 
 @pytest.fixture
-def report(tmp_path: Path) -> Path:
+def report(tmp_path):
     """A file that looks like a report; synthetic, no nsys could read it."""
     return write(
         tmp_path / "my run.nsys-rep",
@@ -24,7 +20,7 @@ def report(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def temporary(tmp_path, monkeypatch):
     """The folder that takes temporary files; after the test it must be empty again."""
     folder = tmp_path / "tmp"
     folder.mkdir()
@@ -35,7 +31,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 @pytest.fixture
-def fake_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def fake_nsys(tmp_path, monkeypatch):
     """A folder that alone is searched for tools; ``install`` puts scripts there."""
     folder = tmp_path / "bin"
     folder.mkdir()

@@ -32,17 +32,17 @@ class Item:
     """push/pop, layer, step, phase."""
 
 
-def spans(items: list[Item]) -> SpanArrays:
+def spans(items):
     columns = [[item.process, item.thread, item.start, item.end] for item in items]
     return SpanArrays(*np.array(columns, np.int64).reshape(len(items), 4).T)
 
 
-def build(ranges: list[Item]) -> RangeAttribution:
+def build(ranges):
     marks = np.array([item.marks for item in ranges], bool).reshape(len(ranges), 4).T
     return RangeAttribution(spans(ranges), *marks)
 
 
-def innermost(ranges: list[Item], what: Item, which: int = 0, same: str = "thread") -> int:
+def innermost(ranges, what, which=0, same="thread"):
     """By definition: of the push/pop ranges around it, the one that began last; of those, the
     shortest, the last."""
     around = [
@@ -54,7 +54,7 @@ def innermost(ranges: list[Item], what: Item, which: int = 0, same: str = "threa
     return max(around, default=(0, 0, NOBODY))[2]
 
 
-def sought(ranges: list[Item], what: Item, which: int) -> int:
+def sought(ranges, what, which):
     """On its own thread; else in time, where only one thread of the process has such ranges."""
     found = innermost(ranges, what, which)
     threads = {
@@ -67,17 +67,15 @@ def sought(ranges: list[Item], what: Item, which: int) -> int:
     )
 
 
-def interval(longest: int) -> st.SearchStrategy[tuple[int, int]]:
+def interval(longest):
     ends = st.one_of(st.integers(0, longest), st.just(NEVER))
     return st.tuples(st.integers(-20, 40), ends).map(
         lambda pair: (pair[0], min(NEVER, pair[0] + pair[1]))
     )
 
 
-def items(
-    longest: int, marks: st.SearchStrategy[tuple[bool, bool, bool, bool]]
-) -> st.SearchStrategy[list[Item]]:
-    def make(thread: int, span: tuple[int, int], flags: tuple[bool, bool, bool, bool]) -> Item:
+def items(longest, marks):
+    def make(thread, span, flags):
         return Item(thread // 2, thread, *span, flags)
 
     return st.lists(st.builds(make, st.integers(0, 3), interval(longest), marks), max_size=25)
@@ -155,7 +153,7 @@ ROWS = st.lists(st.tuples(st.integers(NOBODY, 2), IDS), max_size=30)
 @settings(max_examples=200)
 @given(ROWS, ROWS, st.sampled_from([1, 2, 3, attribution.SLICE]))
 def test_a_launch_matches_on_process_and_correlation_the_first_of_several(work, calls, piece):
-    def columns(rows: list[tuple[int, int]]) -> list[np.ndarray]:
+    def columns(rows):
         return list(np.array(rows, np.int64).reshape(len(rows), 2).T)
 
     with pytest.MonkeyPatch.context() as patch:

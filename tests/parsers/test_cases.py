@@ -21,7 +21,6 @@ import pytest
 
 from perfctl.parsers import ReportError, find_graph_capture_traces, find_report_paths, reports
 from perfctl.records.bulk import SqlKernels
-from perfctl.records.report import Diagnostic, Gap, Report
 from tests.make.nsys_sqlite import copied
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -33,12 +32,12 @@ FACT = re.compile(r"(?<!\w)'[^']*'|(?<![\w.])\d+(?:\.\d+)?")
 """What a sentence states: quoted texts and numbers."""
 
 
-def inputs(case: Path) -> list[Path]:
+def inputs(case):
     """Return the reports of a case, sorted."""
     return sorted(path for path in case.iterdir() if path.name not in NOTES)
 
 
-def values_of_input(path: Path, scratch: Path) -> Any:
+def values_of_input(path, scratch):
     """Return what a report holds, or each report in a folder by its name."""
     if path.suffix == ".sql":
         database = scratch / f"{path.stem}.sqlite"
@@ -54,7 +53,7 @@ def values_of_input(path: Path, scratch: Path) -> Any:
     return {one.name: values_of_file(one) for one in found if one not in not_measured}
 
 
-def read_sql(path: Path) -> str:
+def read_sql(path):
     """Return the text with the files that it reads by ``.read``, as the shell of SQLite does."""
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     read = (
@@ -63,7 +62,7 @@ def read_sql(path: Path) -> str:
     return "".join(read)
 
 
-def values_of_file(path: Path) -> Any:
+def values_of_file(path):
     """Return what each report in the file holds; "refused" where it is refused."""
     try:
         found = [
@@ -74,7 +73,7 @@ def values_of_file(path: Path) -> Any:
     return found[0] if len(found) == 1 else found
 
 
-def values_of_report(report: Report) -> dict[str, Any]:
+def values_of_report(report):
     """Return the fields that are not empty; of gaps and diagnostics what they are about and the
     facts in their sentences, not the sentences."""
     values: dict[str, Any] = {}
@@ -93,30 +92,30 @@ def values_of_report(report: Report) -> dict[str, Any]:
     return values
 
 
-def values_of_gap(gap: Gap) -> str:
+def values_of_gap(gap):
     where = f" in {gap.scope}" if gap.scope else ""
     return f"{gap.quantity}: {gap.state}{where}{facts(gap.reason)}"
 
 
-def values_of_message(message: Diagnostic) -> str:
+def values_of_message(message):
     """Return who says it with the facts, or the complete text of a profiler's own message."""
     is_ours = message.source.startswith("perfctl")
     text = facts(message.text) if is_ours else f": {message.text}"
     return f"{message.severity} of {message.source}{text}"
 
 
-def facts(sentence: str) -> str:
+def facts(sentence):
     found = FACT.findall(sentence)
     return f" ({', '.join(found)})" if found else ""
 
 
-def row_values(row: Any) -> dict[str, Any]:
+def row_values(row):
     names = getattr(row, "_fields", None) or [field.name for field in fields(row)]
     cells = {name: getattr(row, name) for name in names}
     return {name: value for name, value in cells.items() if value is not None}
 
 
-def table(rows: list[dict[str, Any]]) -> Any:
+def table(rows):
     if len(rows) <= ROWS_MAX:
         return rows
     sums: dict[str, int | float] = {}
@@ -127,7 +126,7 @@ def table(rows: list[dict[str, Any]]) -> Any:
     return {"rows": len(rows), "sums": sums, "first": rows[0], "last": rows[-1]}
 
 
-def lay_out(value: Any, indent: str = "") -> str:
+def lay_out(value, indent=""):
     """Return JSON with a line per row."""
     if isinstance(value, list):
         lines = [lay_out(one, indent + " ") for one in value]

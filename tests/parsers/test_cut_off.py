@@ -1,7 +1,5 @@
 """What is left of a report, what is none, and which files of a folder are reports."""
 
-from __future__ import annotations
-
 import gc
 from errno import EACCES
 from pathlib import Path
@@ -26,7 +24,7 @@ SMI = "utilization.gpu [%], index\n5 %, 0\n"
 NO_REPORT = "it is not a profiler report. 'perfctl ingest --help' lists the formats"
 
 
-def database(path: Path, page: int, pages: int = 2) -> bytes:
+def database(path, page, pages=2):
     """A real SQLite file of that many pages, or a few more."""
     filling = f"INSERT INTO a VALUES (zeroblob({page * (pages - 2) + 1}))"
     execute(path, f"PRAGMA page_size = {page}", "CREATE TABLE a (b)", filling)
@@ -35,7 +33,7 @@ def database(path: Path, page: int, pages: int = 2) -> bytes:
     return data
 
 
-def refusal(path: Path) -> str:
+def refusal(path):
     """What is wrong with it and what to do, without its name."""
     with pytest.raises(ReportError) as caught:
         parse(path)
@@ -170,7 +168,7 @@ def test_the_reports_of_a_folder_are_found_in_order_without_hidden_empty_and_oth
     (tmp_path / "a" / "round").symlink_to(tmp_path)
     (tmp_path / "gone.csv").symlink_to(tmp_path / "nowhere")
 
-    def names(**options: object) -> list[str]:
+    def names(**options):
         return [str(path.relative_to(tmp_path)) for path in find_report_paths(tmp_path, **options)]  # type: ignore[arg-type]
 
     assert names() == ["a/y.csv", "a/z.csv", "b.csv", "c/d.csv", "c/own/smi.csv"]
@@ -186,7 +184,7 @@ def test_every_kind_has_a_name_of_its_own_and_a_module_that_tells_it():
 
 
 def test_a_file_that_may_not_be_read_is_refused_whatever_it_is(tmp_path, monkeypatch):
-    def refuse(*_: object, **__: object) -> None:
+    def refuse(*_, **__):
         raise PermissionError(EACCES, "Permission denied")
 
     path = write(tmp_path / "report", SMI)

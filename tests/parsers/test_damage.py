@@ -1,11 +1,7 @@
 """Text reports that were cut off anywhere or damaged: nothing is read that the whole one does not
 state, or they are refused in one line."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,7 +12,6 @@ from perfctl.parsers.monitors import dcgm, nvidia_smi
 from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.parsers.ncu import text as ncu_text
 from perfctl.parsers.nsys import stats as nsys_stats
-from perfctl.records.report import Report
 from tests.make import dlprof, rocpd
 from tests.make.files import read, write
 from tests.make.ncu_csv import HEADER
@@ -39,7 +34,7 @@ EVERY = 7
 """A text is cut after so many bytes, and around everything that separates cells."""
 
 
-def cuts(content: bytes) -> Iterator[int]:
+def cuts(content):
     """Yield lengths below that of the text, in order."""
     for length in range(1, len(content)):
         around = content[length - 1 : length + 1].decode("latin-1")
@@ -47,7 +42,7 @@ def cuts(content: bytes) -> Iterator[int]:
             yield length
 
 
-def read_rows(report: Report) -> dict[str, list[Any]]:
+def read_rows(report):
     names = ("kernels", "copies", "counters", "operations", "samples")
     return {name: rows for name in names if (rows := list(getattr(report, name)))}
 

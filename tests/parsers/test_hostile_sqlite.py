@@ -1,11 +1,8 @@
 """SQLite reports that somebody else made: their schema runs nothing, and no value of theirs fills
 the memory."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +17,7 @@ ENDLESS = (
 )
 
 
-def report(folder: Path, *statements: str) -> Path:
+def report(folder, *statements):
     folder.mkdir(exist_ok=True)
     path = training_step(NsysBuilder()).write(folder / "report.sqlite")
     execute(path, *statements)

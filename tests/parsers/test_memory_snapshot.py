@@ -1,14 +1,11 @@
 """Memory snapshots of PyTorch: read without running anything, the curve worked out backwards from
 the end."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
 import pickle
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +13,6 @@ from perfctl import parsers
 from perfctl.parsers.allocator import AllocatorReading, keep_peak_readings
 from perfctl.parsers.common.plain_pickle import read_plain_pickle
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Report
 from tests.make.files import read, write
 from tests.make.memory import measure_peak
 
@@ -24,7 +20,7 @@ JSON = Path(__file__).resolve().parents[1] / "data" / "memory_snapshot" / "snaps
 SNAPSHOT = json.loads(JSON.read_text())
 
 
-def parse(folder: Path, content: object, protocol: int = 4) -> Report:
+def parse(folder, content, protocol=4):
     return read(folder, pickle.dumps(content, protocol))
 
 
@@ -46,7 +42,7 @@ def test_a_pickle_may_be_a_list_of_segments_alone(tmp_path):
 class Harm:
     """Makes a folder when it is unpickled."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return os.mkdir, ("harm",)
 
 
@@ -148,7 +144,7 @@ def test_a_pickle_that_states_a_text_of_two_gigabytes_takes_no_memory_for_it(tmp
         b"\x80\x04}\x8d" + (2 << 30).to_bytes(8, "little") + b"segments total_size",
     )
 
-    def refuse() -> None:
+    def refuse():
         with pytest.raises(ReportError, match="damaged or truncated"):
             parsers.parse(path)
 

@@ -1,9 +1,5 @@
 """nsys exports that are odd, cut off, damaged or no nsys exports at all."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from perfctl.parsers import ReportError, parse, sniff
@@ -39,7 +35,7 @@ def test_other_sqlite_files_are_not_taken_for_nsys(tmp_path):
     assert sniff(path) is None
 
 
-def big_export(path: Path) -> Path:
+def big_export(path):
     builder = NsysBuilder()
     for number in range(3000):
         builder.range(f"layer{number}:forward", 10 * number, 10 * number + 9)

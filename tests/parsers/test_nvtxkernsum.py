@@ -1,12 +1,8 @@
 """All enclosing ranges by the sweep, against what the installed nsys says about the same export."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -21,20 +17,20 @@ REAL = (
 
 
 @pytest.fixture(scope="module")
-def comparison() -> ModuleType:
+def comparison():
     if shutil.which("nsys") is None:
         pytest.skip("nsys is not installed")
     return load("proof/compare_nvtxkernsum.py")
 
 
-def same(comparison: ModuleType, path: Path) -> int:
+def same(comparison, path):
     """Number of rows, all of them equal."""
     mine, theirs = comparison.from_sweep(path), comparison.from_nsys(path)
     assert mine == theirs
     return len(mine)
 
 
-def generated(shared: Path, folder: Path, kernels: int, *options: str) -> Path:
+def generated(shared, folder, kernels, *options):
     out = folder / f"generated_{kernels}{len(options)}.sqlite"
     template = shared / "bench/schema_full.sqlite"
     script = shared / "bench/gen_nsys.py"

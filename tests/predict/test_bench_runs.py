@@ -17,18 +17,17 @@ from perfctl.orchestrator.predict.bench import (
 )
 from perfctl.records.bench import BenchMachine, BenchPoint
 from perfctl.records.report import Device, Feature, LayerTime, MemoryFigure, Step
-from perfctl.records.run import Run
 from perfctl.workloads.models.plan import plan_model
 from tests.make.synthetic import make_run
 
 FACTS = {"option:model": "mlp:depth=2", "threads": "4", "torch": "2.9.0"}
 
 
-def steps(*lengths: int) -> tuple[Step, ...]:
+def steps(*lengths):
     return tuple(Step(number, "step", 0, length) for number, length in enumerate(lengths))
 
 
-def run_of(**changes: Any) -> Run:
+def run_of(**changes):
     fields: dict[str, Any] = {
         "workload": "families",
         "profiler": "none",
@@ -39,11 +38,11 @@ def run_of(**changes: Any) -> Run:
     return make_run(**(fields | changes))
 
 
-def layer(name: str, direction: str, duration: int) -> LayerTime:
+def layer(name, direction, duration):
     return LayerTime(name, "Linear", direction, duration, duration, duration, 3)
 
 
-def test_a_point_has_median_and_quartiles_of_its_steps_and_all_that_was_measured() -> None:
+def test_a_point_has_median_and_quartiles_of_its_steps_and_all_that_was_measured():
     more = (
         Step(0, "forward", 0, 40),
         Step(1, "forward", 0, 50),
@@ -87,7 +86,7 @@ def test_a_point_has_median_and_quartiles_of_its_steps_and_all_that_was_measured
     )
 
 
-def test_one_step_is_its_own_spread_and_a_gpu_has_no_threads_and_its_own_memory() -> None:
+def test_one_step_is_its_own_spread_and_a_gpu_has_no_threads_and_its_own_memory():
     figures = (MemoryFigure("peak", "host_resident", 9), MemoryFigure("peak", "allocated", 77))
     found = build_bench_point(
         run_of(steps=steps(100), device=Device("Tesla T4", "gpu"), memory=figures)
@@ -115,15 +114,13 @@ def test_one_step_is_its_own_spread_and_a_gpu_has_no_threads_and_its_own_memory(
         {"steps": ()},
     ],
 )
-def test_what_is_no_whole_run_of_a_family_without_a_profiler_is_no_point(
-    changes: dict[str, Any],
-) -> None:
+def test_what_is_no_whole_run_of_a_family_without_a_profiler_is_no_point(changes):
     whole, other = run_of(), run_of(**changes)
     assert build_bench_point(other) is None
     assert [point.model for point in select_bench_points([other, whole])] == ["mlp:depth=2"]
 
 
-def test_layers_of_one_name_are_added_forward_and_in_all_other_directions() -> None:
+def test_layers_of_one_name_are_added_forward_and_in_all_other_directions():
     rows = [
         layer("a", "forward", 1),
         layer("a", "forward", 2),
@@ -151,14 +148,12 @@ POINT = BenchPoint(
 )
 
 
-def test_of_equal_medians_the_first_is_taken_and_other_machines_stand_apart() -> None:
+def test_of_equal_medians_the_first_is_taken_and_other_machines_stand_apart():
     other = replace(POINT, machine=replace(POINT.machine, threads=2))
     assert keep_fastest_points([POINT, replace(POINT, fastest_ns=0), other]) == [POINT, other]
 
 
-def test_in_inference_the_forward_pass_is_the_phase_of_that_name_and_there_is_no_optimizer() -> (
-    None
-):
+def test_in_inference_the_forward_pass_is_the_phase_of_that_name_and_there_is_no_optimizer():
     phases = {"inference": 2 * SECOND}
     found = convert_bench_point(
         replace(POINT, mode="infer", phase_ns=phases, memory_bytes={}, backward_ns={}),
@@ -171,7 +166,7 @@ def test_in_inference_the_forward_pass_is_the_phase_of_that_name_and_there_is_no
     assert found.layer_seconds == {("fc1", "forward"): 1.0}
 
 
-def test_a_faster_run_takes_the_place_of_a_slower_one_whatever_else_it_was() -> None:
+def test_a_faster_run_takes_the_place_of_a_slower_one_whatever_else_it_was():
     others = [
         replace(POINT, model="vgg"),
         replace(POINT, batch=1),
@@ -182,9 +177,7 @@ def test_a_faster_run_takes_the_place_of_a_slower_one_whatever_else_it_was() -> 
     assert keep_fastest_points([POINT, *others, fast]) == [fast, *others]
 
 
-def test_in_training_a_measured_point_has_all_phases_both_directions_of_layers_and_the_plans_optimizer() -> (
-    None
-):
+def test_in_training_a_measured_point_has_all_phases_both_directions_of_layers_and_the_plans_optimizer():
     planned = plan_model("mlp")
     found = convert_bench_point(POINT, planned)
     assert (found.forward, found.backward, found.optimizer, found.peak_bytes) == (1.0, 2.0, 0.5, 7)

@@ -1,7 +1,5 @@
 """Correlations of a step's time with figures of pen and paper."""
 
-from __future__ import annotations
-
 import math
 import statistics
 
@@ -18,25 +16,25 @@ from perfctl.records.bench import BenchMachine, BenchPoint
 HERE = BenchMachine("a CPU", "cpu", 1, "2.9.0")
 
 
-def point(model: str, batch: int, step_ns: int, **features: float) -> BenchPoint:
+def point(model, batch, step_ns, **features):
     return BenchPoint(
         model, batch, "train", "fp32", HERE, 5, (step_ns, step_ns, step_ns), features=features
     )
 
 
-def test_pearsons_coefficient_is_that_of_the_standard_library() -> None:
+def test_pearsons_coefficient_is_that_of_the_standard_library():
     xs, ys = [1.0, 2.0, 4.0, 7.0, 3.0], [2.0, 1.0, 9.0, 8.0, 5.0]
 
     assert compute_pearson(xs, ys) == pytest.approx(statistics.correlation(xs, ys))
 
 
-def test_nothing_is_said_of_one_value() -> None:
+def test_nothing_is_said_of_one_value():
     tenths = [0.1, 0.1, 0.1]  # whose mean in binary fractions is another number
     assert compute_pearson([1.0, 2.0, 4.0], tenths) is None
     assert compute_pearson(tenths, [1.0, 2.0, 4.0]) is None
 
 
-def test_families_stand_alone_and_together_with_the_closest_figure_first() -> None:
+def test_families_stand_alone_and_together_with_the_closest_figure_first():
     points = [
         point(model, batch, batch * (10 if model == "vgg" else 1), noise=float(batch % 3))
         for model in ("mlp:depth=2", "vgg")
@@ -49,7 +47,7 @@ def test_families_stand_alone_and_together_with_the_closest_figure_first() -> No
     assert {one.points for one in found if one.family == "all"} == {10}
 
 
-def test_three_points_are_enough_and_two_are_not() -> None:
+def test_three_points_are_enough_and_two_are_not():
     """A square law: a straight line of slope two on logarithms, and none on the values."""
     points = [
         point("mlp", batch, 10 * size**2, size=float(size))
@@ -69,7 +67,7 @@ def test_three_points_are_enough_and_two_are_not() -> None:
     )
 
 
-def test_a_figure_that_is_0_has_no_logarithm_and_the_rest_is_still_a_line() -> None:
+def test_a_figure_that_is_0_has_no_logarithm_and_the_rest_is_still_a_line():
     points = [
         point("mlp", 1, step, size=size) for step, size in ((7, 0.0), (2, 1.0), (4, 2.0), (8, 4.0))
     ]
@@ -84,7 +82,7 @@ def test_a_figure_that_is_0_has_no_logarithm_and_the_rest_is_still_a_line() -> N
     )  # two of them have a logarithm
 
 
-def test_what_falls_as_the_other_rises_is_minus_one_and_stands_before_what_is_only_near() -> None:
+def test_what_falls_as_the_other_rises_is_minus_one_and_stands_before_what_is_only_near():
     points = [
         point("mlp", 1, step, falling=falling, near=near)
         for step, falling, near in ((1, 9.0, 1.0), (2, 5.0, 2.0), (3, 4.0, 4.0), (4, 1.0, 3.0))
@@ -97,7 +95,7 @@ def test_what_falls_as_the_other_rises_is_minus_one_and_stands_before_what_is_on
     assert [one.spearman for one in found] == pytest.approx([-1.0, 0.8])  # 1 - 6 x 2 / (4 x 15)
 
 
-def test_a_point_without_the_figure_is_left_out() -> None:
+def test_a_point_without_the_figure_is_left_out():
     points = [*(point("mlp", 1, size, size=float(size)) for size in (1, 2, 3)), point("mlp", 1, 99)]
     assert correlate_feature("mlp", "size", points).points == 3
 
@@ -111,7 +109,5 @@ def test_a_point_without_the_figure_is_left_out() -> None:
         ([], []),
     ],
 )
-def test_ranks_start_at_1_and_equal_values_share_the_mean_of_theirs(
-    values: list[float], expected: list[float]
-) -> None:
+def test_ranks_start_at_1_and_equal_values_share_the_mean_of_theirs(values, expected):
     assert compute_ranks(values) == expected

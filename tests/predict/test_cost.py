@@ -1,7 +1,5 @@
 """Hours times price, energy times tariff, gradients over links: by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -11,7 +9,6 @@ from perfctl.orchestrator.estimate.memory import MemoryLine
 from perfctl.orchestrator.predict.cost import (
     OfferChoice,
     Span,
-    TrainingCost,
     TrainingJob,
     compute_energy,
     compute_memory_need,
@@ -29,15 +26,13 @@ from perfctl.orchestrator.report.predict import describe_memory_fit
 HOURS = Span(2 * 3600.0, 1 * 3600.0, 4 * 3600.0)
 
 
-def offer(
-    count: int = 1, on_demand: float | None = 3.0, spot: float | None = None, provider: str = "P"
-) -> Price:
+def offer(count=1, on_demand=3.0, spot=None, provider="P"):
     return Price(
         provider, "box", "T4", find_boards("T4"), count, on_demand, spot, "", "2026-11", "me"
     )
 
 
-def test_a_last_batch_that_is_not_full_is_a_step_too() -> None:
+def test_a_last_batch_that_is_not_full_is_a_step_too():
     assert count_epoch_steps(1000, 100) == 10
     assert count_epoch_steps(1001, 100) == 11
     assert count_epoch_steps(1001, 100, 4) == 3
@@ -48,15 +43,15 @@ def test_a_last_batch_that_is_not_full_is_a_step_too() -> None:
     ("in_instance", "gpus", "instances", "idle"), [(1, 1, 1, 0), (8, 3, 1, 5), (4, 6, 2, 2)]
 )
 def test_a_cost_is_hours_times_price_of_whole_instances_at_both_ends_of_the_interval(
-    in_instance: int, gpus: int, instances: int, idle: int
-) -> None:
+    in_instance, gpus, instances, idle
+):
     found = price_rental(offer(in_instance, on_demand=3.0, spot=1.0), gpus, HOURS)
     assert (found.instances, found.idle_gpus) == (instances, idle)
     assert found.on_demand == Span(6.0, 3.0, 12.0).scale(instances)
     assert found.spot == Span(2.0, 1.0, 4.0).scale(instances)
 
 
-def test_a_price_that_is_not_known_gives_no_cost_and_stands_last() -> None:
+def test_a_price_that_is_not_known_gives_no_cost_and_stands_last():
     found = rank_rentals(
         [offer(on_demand=None, spot=0.1), offer(on_demand=5.0), offer(on_demand=2.0)], 1, HOURS
     )
@@ -65,7 +60,7 @@ def test_a_price_that_is_not_known_gives_no_cost_and_stands_last() -> None:
     assert found[-1].spot == Span(0.2, 0.1, 0.4)
 
 
-def test_energy_is_power_times_time_of_all_gpus_and_costs_what_the_tariff_says() -> None:
+def test_energy_is_power_times_time_of_all_gpus_and_costs_what_the_tariff_says():
     found = compute_energy(300.0, "measured", 4, HOURS, 0.30)
     assert found.kwh.value == pytest.approx(0.3 * 4 * 2)  # kW x GPUs x hours
     assert found.cost is not None
@@ -74,31 +69,31 @@ def test_energy_is_power_times_time_of_all_gpus_and_costs_what_the_tariff_says()
     assert compute_energy(300.0, "measured", 4, HOURS).cost is None
 
 
-def test_a_ring_moves_two_n_minus_one_nths_of_the_gradients() -> None:
+def test_a_ring_moves_two_n_minus_one_nths_of_the_gradients():
     assert count_ring_bytes(1_000_000, 1) == 0
     assert count_ring_bytes(1_000_000, 2) == 4e6
     assert count_ring_bytes(1_000_000, 8) == pytest.approx(2 * 7 / 8 * 4e6)
 
 
-def choice(seconds: float, dollars: float) -> OfferChoice:
+def choice(seconds, dollars):
     return OfferChoice(
         offer(), "T4", 64, Span(seconds, seconds, seconds), Span(dollars, dollars, dollars)
     )
 
 
-def test_the_frontier_holds_what_no_other_choice_beats_in_both() -> None:
+def test_the_frontier_holds_what_no_other_choice_beats_in_both():
     every = [(10, 5), (20, 3), (30, 4), (5, 9), (20, 2.5), (40, 2.5)]
     kept = select_frontier(choice(*each) for each in every)
     assert [(one.seconds.value, one.dollars.value) for one in kept] == [(5, 9), (10, 5), (20, 2.5)]
 
 
-def test_a_span_is_multiplied_and_added_to_at_its_middle_and_both_ends() -> None:
+def test_a_span_is_multiplied_and_added_to_at_its_middle_and_both_ends():
     assert Span(2.0, 1.0, 5.0).scale(3) == Span(6.0, 3.0, 15.0)
     assert Span(2.0, 1.0, 5.0).shift(3) == Span(5.0, 4.0, 8.0)
     assert Span(2.0, 1.0, 5.0).shift(0) == Span(2.0, 1.0, 5.0)
 
 
-def test_a_link_of_one_gb_a_second_moves_10_to_the_9_bytes_in_a_second() -> None:
+def test_a_link_of_one_gb_a_second_moves_10_to_the_9_bytes_in_a_second():
     found = compute_step_over_link(Span(1.0, 1.0, 1.0), 250_000_000, 2, 1.0, "said", overlap=0.25)
     assert (found.moved_bytes, found.communication) == (1e9, 1.0)  # 2 x 1/2 x 4 B x 250 million
     assert (found.exposed, found.step.value, found.efficiency) == (0.75, 1.75, 1 / 1.75)
@@ -115,7 +110,7 @@ def test_a_link_of_one_gb_a_second_moves_10_to_the_9_bytes_in_a_second() -> None
 STEP = Span(0.1, 0.08, 0.15)
 
 
-def test_without_a_size_of_the_data_there_is_a_step_and_nothing_that_is_made_up() -> None:
+def test_without_a_size_of_the_data_there_is_a_step_and_nothing_that_is_made_up():
     found = compute_training_cost(STEP, TrainingJob(32))
     assert (found.epoch, found.total, found.steps, found.energy, found.rentals) == (
         None,
@@ -127,7 +122,7 @@ def test_without_a_size_of_the_data_there_is_a_step_and_nothing_that_is_made_up(
     assert found.samples_per_second == Span(320.0, 32 / 0.15, 400.0)
 
 
-def test_epochs_multiply_every_edge_of_the_range() -> None:
+def test_epochs_multiply_every_edge_of_the_range():
     found = compute_training_cost(
         STEP, TrainingJob(32, samples=100, epochs=5), power=(200.0, "said"), tariff=0.5
     )
@@ -138,7 +133,7 @@ def test_epochs_multiply_every_edge_of_the_range() -> None:
     assert found.energy.kwh.high == pytest.approx(200 * 3.0 / 3.6e6)
 
 
-def test_several_gpus_share_the_data_and_wait_for_their_gradients() -> None:
+def test_several_gpus_share_the_data_and_wait_for_their_gradients():
     found = compute_training_cost(
         STEP, TrainingJob(32, samples=1000, gpus=4, parameters=10**7, link_gbs=10.0), backward=0.05
     )
@@ -162,21 +157,15 @@ def test_several_gpus_share_the_data_and_wait_for_their_gradients() -> None:
     ],
 )
 def test_memory_is_a_line_in_batch_and_the_largest_batch_is_where_it_meets_the_limit(
-    lines: tuple[tuple[int, int], ...],
-    batch: int,
-    limit: float | None,
-    reserve: int,
-    needed: int,
-    lacking: float,
-    largest: int | None,
-) -> None:
+    lines, batch, limit, reserve, needed, lacking, largest
+):
     room = compute_memory_need([MemoryLine(*line) for line in lines], batch, limit, reserve)
     assert (room.needed, room.total) == (needed, needed + reserve)
     assert (room.fits, room.lacking) == (None if limit is None else not lacking, lacking)
     assert room.largest == largest
 
 
-def test_memory_that_is_just_enough_fits_and_is_close_from_nine_tenths_of_the_limit_on() -> None:
+def test_memory_that_is_just_enough_fits_and_is_close_from_nine_tenths_of_the_limit_on():
     rooms = {
         needed: compute_memory_need((MemoryLine(0, 1),), needed, 1000.0, reserve=100)
         for needed in (800, 801, 900, 901)
@@ -197,7 +186,7 @@ def test_memory_that_is_just_enough_fits_and_is_close_from_nine_tenths_of_the_li
     assert tensors_alone == [None, None, None, False], "the allocator may need more"
 
 
-def test_rates_count_the_samples_of_all_gpus_at_an_efficiency_that_was_given() -> None:
+def test_rates_count_the_samples_of_all_gpus_at_an_efficiency_that_was_given():
     found = compute_training_cost(STEP, TrainingJob(32, gpus=4, parameters=10**6, efficiency=0.5))
     assert found.step == Span(0.2, 0.16, 0.3)
     assert found.samples_per_second == Span(128 / 0.2, 128 / 0.3, 128 / 0.16)
@@ -209,8 +198,8 @@ def test_rates_count_the_samples_of_all_gpus_at_an_efficiency_that_was_given() -
     assert compute_training_cost(STEP, TrainingJob(32, gpus=1)).parallel is None
 
 
-def test_what_is_billed_is_the_whole_training_and_without_epochs_one_of_them() -> None:
-    def train(step: Span, job: TrainingJob) -> TrainingCost:
+def test_what_is_billed_is_the_whole_training_and_without_epochs_one_of_them():
+    def train(step, job):
         return compute_training_cost(step, job, prices=[offer(2, 3.6)], power=(1000.0, "said"))
 
     step = Span(36.0, 36.0, 36.0)

@@ -14,8 +14,6 @@ from perfctl.orchestrator.predict import efficiency
 from perfctl.orchestrator.predict.efficiency import (
     FitSample,
     FitSettings,
-    FittedEfficiency,
-    TimePrediction,
     fit_efficiency,
 )
 
@@ -23,13 +21,13 @@ patient = settings(deadline=None)
 """The first example waits for the fit."""
 
 
-def made(batch: float, depth: float) -> tuple[tuple[float, float, float], float]:
+def made(batch, depth):
     """A made-up operation: its row of features and its floor in seconds."""
     return (batch, depth, batch * depth), 1e-6 * batch * depth + 1e-5
 
 
 @cache
-def fitted() -> FittedEfficiency:
+def fitted():
     """Learned once, from 300 made-up times with noise: efficiency rises with size towards 0.8."""
     pytest.importorskip("sklearn")
     rng = random.Random(5)
@@ -45,7 +43,7 @@ def fitted() -> FittedEfficiency:
     return fit_efficiency("made up", sample, FitSettings(rounds=60, power=4))
 
 
-def predict(fitted: FittedEfficiency, row: tuple[float, ...], floor: float) -> TimePrediction:
+def predict(fitted, row, floor):
     (found,) = efficiency.predict_seconds(fitted, [row], [floor])
     return found
 
@@ -73,6 +71,6 @@ def test_efficiency_lies_above_0_and_up_to_1_and_the_interval_around_the_time(
     assert found.floor <= found.low <= found.seconds <= found.high
 
 
-def test_it_learns_what_it_was_shown() -> None:
+def test_it_learns_what_it_was_shown():
     assert fitted().error < 0.1
     assert fitted().rows == 300

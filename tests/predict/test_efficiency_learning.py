@@ -1,12 +1,9 @@
 """What learning comes to where features say nothing: means of the rows that were seen, and
 intervals worked out by hand."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import Any
 
 import pytest
 
@@ -14,7 +11,6 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.predict.efficiency import (
     FitSample,
     FitSettings,
-    Regressor,
     fit_efficiency,
     fit_error_model_and_quantile,
     learn_efficiency_model,
@@ -33,12 +29,12 @@ SAMPLE = FitSample(("x",), [(3.0,)] * 20, [0.5] * 10 + [0.125] * 10, [1.0] * 20,
 """Efficiencies of a half and of an eighth, which no feature tells apart."""
 
 
-def value(model: Regressor, row: tuple[float, ...]) -> float:
+def value(model, row):
     (found,) = model.predict([row])
     return float(found)
 
 
-def test_a_fit_of_two_groups_misses_each_by_what_the_other_says() -> None:
+def test_a_fit_of_two_groups_misses_each_by_what_the_other_says():
     found = fit_efficiency("made up", SAMPLE, ONCE)
     assert (found.name, found.features, found.low, found.high, found.power) == (
         "made up",
@@ -58,7 +54,7 @@ def test_a_fit_of_two_groups_misses_each_by_what_the_other_says() -> None:
     assert (said.seconds, said.low, said.high) == pytest.approx((1.0, 0.25, 4.0))
 
 
-def test_a_row_is_predicted_from_the_other_groups_over_its_own_floor_and_not_below_it() -> None:
+def test_a_row_is_predicted_from_the_other_groups_over_its_own_floor_and_not_below_it():
     # Square roots of the floors 4 and 16: 2 and 4; one group takes e times as long, the other e^3.
     given = replace(
         SAMPLE, floors=[4.0] * 10 + [16.0] * 10, seconds=[2 * math.e] * 10 + [4 * math.e**3] * 10
@@ -68,7 +64,7 @@ def test_a_row_is_predicted_from_the_other_groups_over_its_own_floor_and_not_bel
     assert held[10:] == pytest.approx([math.log(16.0)] * 10)  # 4 e is below the floor
 
 
-def test_least_absolute_errors_start_at_the_median_and_least_squares_at_the_mean() -> None:
+def test_least_absolute_errors_start_at_the_median_and_least_squares_at_the_mean():
     seconds = [math.exp(1.0)] * 15 + [math.exp(9.0)] * 5
     given = replace(SAMPLE, floors=[1.0] * 20, seconds=seconds)
     assert value(learn_efficiency_model(given, ONCE), (3.0,)) == pytest.approx(3.0)
@@ -77,7 +73,7 @@ def test_least_absolute_errors_start_at_the_median_and_least_squares_at_the_mean
     ) == pytest.approx(1.0)
 
 
-def test_the_seconds_follow_eighths_of_the_floor() -> None:
+def test_the_seconds_follow_eighths_of_the_floor():
     given = replace(SAMPLE, floors=[256.0] * 20, seconds=[1000.0] * 20)
     for power, part in ((0, 1.0), (3, 8.0), (6, 64.0), (8, 256.0)):
         assert value(
@@ -85,7 +81,7 @@ def test_the_seconds_follow_eighths_of_the_floor() -> None:
         ) == pytest.approx(math.log(1000.0 / part))
 
 
-def test_a_feature_that_batch_drives_never_makes_a_step_faster_and_another_may() -> None:
+def test_a_feature_that_batch_drives_never_makes_a_step_faster_and_another_may():
     rows = [(float(place),) for place in range(40)]
     falling = FitSample(
         ("x",),
@@ -110,9 +106,7 @@ def test_a_feature_that_batch_drives_never_makes_a_step_faster_and_another_may()
     )
 
 
-def quantile(
-    missed: list[float], groups: list[str], coverage: float = 0.9
-) -> tuple[float, float, float]:
+def quantile(missed, groups, coverage=0.9):
     """(low, high, quantile) where no feature tells rows apart."""
     rows = np.full((len(missed), 1), 3.0)
     _, *found = fit_error_model_and_quantile(
@@ -125,9 +119,7 @@ def quantile(
     ("coverage", "found"),
     [(0.45, 1 / 3), (0.47, 1 / 3), (0.48, 3.0), (0.9, 3.0), (0.99, 3.0), (0.01, 1 / 3)],
 )
-def test_the_quantile_is_the_score_at_the_coverage_of_one_row_more(
-    coverage: float, found: float
-) -> None:
+def test_the_quantile_is_the_score_at_the_coverage_of_one_row_more(coverage, found):
     # Missed by 0.1 and 0.3, each expected to miss what the other does: ten scores of 1/3 and ten
     # of 3.
     # 0.47 of 21 is the 10th score, 0.48 the 11th; of 20 it would be the 10th.
@@ -136,7 +128,7 @@ def test_the_quantile_is_the_score_at_the_coverage_of_one_row_more(
     )
 
 
-def test_the_spread_lies_between_what_a_fifth_and_what_nearly_all_miss_by() -> None:
+def test_the_spread_lies_between_what_a_fifth_and_what_nearly_all_miss_by():
     missed = [place / 100 for place in range(1, 21)]
     low, high, _ = quantile(missed, HALVES)
     assert (low, high) == pytest.approx((0.048, 0.1962))  # places 3.8 and 18.62 of 0 to 19
@@ -150,7 +142,7 @@ def test_the_spread_lies_between_what_a_fifth_and_what_nearly_all_miss_by() -> N
     assert value(spread, (3.0,)) == pytest.approx(0.105, rel=1e-5)
 
 
-def test_every_row_is_held_out_once_whole_groups_together_and_the_same_for_a_seed() -> None:
+def test_every_row_is_held_out_once_whole_groups_together_and_the_same_for_a_seed():
     groups = [place // 4 for place in range(60)]
     first, again, other = (
         [tuple(test) for _, test in split_into_folds(groups, 5, seed)] for seed in (3, 3, 4)
@@ -164,14 +156,12 @@ def test_every_row_is_held_out_once_whole_groups_together_and_the_same_for_a_see
 @pytest.mark.parametrize(
     ("count", "sizes"), [(5, [2, 2, 2, 3, 3]), (12, [1] * 12), (40, [1] * 12), (2, [6, 6])]
 )
-def test_folds_are_as_even_as_groups_allow_and_no_more_than_there_are_groups(
-    count: int, sizes: list[int]
-) -> None:
+def test_folds_are_as_even_as_groups_allow_and_no_more_than_there_are_groups(count, sizes):
     groups = [str(place) for place in range(12)]
     assert sorted(len(test) for _, test in split_into_folds(groups, count, 1)) == sizes
 
 
-def test_groups_are_told_apart_by_what_they_are_called() -> None:
+def test_groups_are_told_apart_by_what_they_are_called():
     (first, second) = [test.tolist() for _, test in split_into_folds([1, "1", 2, "2"], 5, 1)]
     assert sorted([first, second]) == [[0, 1], [2, 3]]
 
@@ -204,14 +194,12 @@ NO_TIME = "floors and measured seconds must be greater than 0"
         ),
     ],
 )
-def test_what_cannot_be_learned_from_is_refused_with_its_reason(
-    change: dict[str, Any], said: str
-) -> None:
+def test_what_cannot_be_learned_from_is_refused_with_its_reason(change, said):
     with pytest.raises(UsageError, match=said):
         fit_efficiency("a", replace(SAMPLE, **change), ONCE)
 
 
-def test_the_same_rows_give_the_same_numbers() -> None:
+def test_the_same_rows_give_the_same_numbers():
     rows = [(float(place), float(place % 7)) for place in range(1, 31)]
     seconds = [2e-3 + row[0] * 1e-5 for row in rows]
     given = FitSample(

@@ -1,7 +1,5 @@
 """What fitted numbers come out at, worked out by hand: no learning, no scikit-learn."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -10,7 +8,6 @@ import pytest
 from perfctl.orchestrator.predict import efficiency
 from perfctl.orchestrator.predict.efficiency import (
     FittedEfficiency,
-    TimePrediction,
     rank_feature_effects,
 )
 from tests.make.made_fits import Linear
@@ -36,12 +33,12 @@ FITTED = FittedEfficiency(
 """Twice the floor, and 0.2 of a logarithm to either side."""
 
 
-def predict(fitted: FittedEfficiency, row: tuple[float, ...], floor: float) -> TimePrediction:
+def predict(fitted, row, floor):
     (found,) = efficiency.predict_seconds(fitted, [row], [floor])
     return found
 
 
-def test_many_rows_are_predicted_as_one_at_a_time() -> None:
+def test_many_rows_are_predicted_as_one_at_a_time():
     by_x = replace(FITTED, model=Linear(0.5, {0: 0.1}), spread=Linear(0.05, {1: 0.005}))
     rows, floors = [(2.0, 15.0), (3.0, 11.0), (9.0, 99.0)], [0.01, 0.02, 0.3]
     assert efficiency.predict_seconds(by_x, rows, floors) == [
@@ -49,7 +46,7 @@ def test_many_rows_are_predicted_as_one_at_a_time() -> None:
     ]
 
 
-def test_what_drives_a_time_is_each_feature_against_its_median() -> None:
+def test_what_drives_a_time_is_each_feature_against_its_median():
     found = rank_feature_effects(
         replace(FITTED, model=Linear(0.5, {0: 0.1, 1: -0.25})), (3.0, 16.0)
     )
@@ -57,7 +54,7 @@ def test_what_drives_a_time_is_each_feature_against_its_median() -> None:
     assert list(found.values()) == pytest.approx([math.exp(-1.0), math.exp(0.1)])
 
 
-def test_inside_of_the_range_seconds_and_interval_follow_the_model() -> None:
+def test_inside_of_the_range_seconds_and_interval_follow_the_model():
     found = predict(FITTED, (2.0, 15.0), 0.01)
     assert found.seconds == pytest.approx(0.02)
     assert (found.low, found.high) == pytest.approx((0.02 / math.exp(0.2), 0.02 * math.exp(0.2)))
@@ -65,14 +62,14 @@ def test_inside_of_the_range_seconds_and_interval_follow_the_model() -> None:
     assert found.efficiency == pytest.approx(0.5)
 
 
-def test_above_the_floors_seen_seconds_follow_the_floor_and_below_them_they_stay() -> None:
+def test_above_the_floors_seen_seconds_follow_the_floor_and_below_them_they_stay():
     assert predict(FITTED, (2.0, 15.0), 0.3).seconds == pytest.approx(0.6)
     assert predict(FITTED, (2.0, 15.0), 0.0005).seconds == pytest.approx(0.002)
     root = replace(FITTED, power=4)
     assert predict(root, (2.0, 15.0), 0.4).seconds == pytest.approx(2 * math.sqrt(0.1) * 4)
 
 
-def test_nothing_is_faster_than_its_floor() -> None:
+def test_nothing_is_faster_than_its_floor():
     fast = replace(FITTED, model=Linear(math.log(0.5)))
     found = predict(fast, (2.0, 15.0), 0.01)
     assert (found.seconds, found.low, found.efficiency) == (0.01, 0.01, 1.0)
@@ -96,15 +93,13 @@ def test_nothing_is_faster_than_its_floor() -> None:
         ((-3.0, 15.0), 0.01, ("x",), 4.0),
     ],
 )
-def test_an_interval_is_wider_by_how_far_outside_the_range_a_row_lies(
-    row: tuple[float, ...], floor: float, outside: tuple[str, ...], excess: float
-) -> None:
+def test_an_interval_is_wider_by_how_far_outside_the_range_a_row_lies(row, floor, outside, excess):
     found = predict(FITTED, row, floor)
     assert found.outside == outside
     assert math.log(found.high / found.seconds) == pytest.approx(2.0 * 0.1 * (1 + excess))
 
 
-def test_a_feature_that_was_0_everywhere_is_as_far_outside_as_counts() -> None:
+def test_a_feature_that_was_0_everywhere_is_as_far_outside_as_counts():
     flat = replace(FITTED, low=(0.0, 10.0), high=(0.0, 20.0))
     assert predict(flat, (0.0, 15.0), 0.01).outside == ()
     found = predict(flat, (0.1, 15.0), 0.01)
@@ -114,12 +109,12 @@ def test_a_feature_that_was_0_everywhere_is_as_far_outside_as_counts() -> None:
 @pytest.mark.parametrize(
     ("spread", "taken"), [(0.01, 0.05), (0.05, 0.05), (0.12, 0.12), (0.2, 0.2), (0.9, 0.2)]
 )
-def test_the_spread_stays_within_what_was_seen(spread: float, taken: float) -> None:
+def test_the_spread_stays_within_what_was_seen(spread, taken):
     found = predict(replace(FITTED, spread=Linear(spread)), (2.0, 15.0), 0.01)
     assert math.log(found.high / found.seconds) == pytest.approx(2 * taken)
 
 
-def test_a_row_of_the_right_length_and_a_floor_above_0_are_needed() -> None:
+def test_a_row_of_the_right_length_and_a_floor_above_0_are_needed():
     for row, floor, said in (
         ((1.0,), 1.0, "needs 2 finite figures"),
         ((1.0, 2.0, 3.0), 1.0, "needs 2 finite figures"),

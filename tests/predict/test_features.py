@@ -1,8 +1,6 @@
 """Figures of a step that its time is set against, worked out by hand for a network of
 two layers."""
 
-from __future__ import annotations
-
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.session import Session
 from perfctl.orchestrator.predict.step_parts import compute_call_features
@@ -11,7 +9,7 @@ from perfctl.records.paper import LayerCall
 BATCH = 3
 
 
-def test_features_of_a_small_network_are_those_worked_out_by_hand() -> None:
+def test_features_of_a_small_network_are_those_worked_out_by_hand():
     calls = Session(Request("mlp:depth=2,width=5,image=2,classes=4")).estimate_batch(BATCH).calls
     found = {one.name: (one.value, one.unit) for one in compute_call_features(calls)}
 
@@ -24,8 +22,8 @@ def test_features_of_a_small_network_are_those_worked_out_by_hand() -> None:
     assert found["bytes:optimizer"][1] == "byte"
 
 
-def test_every_figure_is_the_sum_over_its_directions_with_its_unit() -> None:
-    def call(direction: str, macs: int | None, **changes: int | None) -> LayerCall:
+def test_every_figure_is_the_sum_over_its_directions_with_its_unit():
+    def call(direction, macs, **changes):
         call = LayerCall("a", "Conv2d", direction, macs, None, 0, 100, 10, 3, formula="")
         return call._replace(**changes)  # type: ignore[arg-type]
 

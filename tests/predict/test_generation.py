@@ -1,11 +1,8 @@
 """Predictions of generated text: amounts by hand, rules over devices, and what is refused."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +11,6 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.generation_steps import estimate_generation
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.predict.generation import (
-    GenerationAnswer,
     measure_step_work,
     predict_generation_steps,
     sum_step_times,
@@ -37,7 +33,7 @@ WEIGHTS = LAYERS * SHAPE.each + 2 * WIDTH * WORDS + (2 * LAYERS + 1) * WIDTH
 BATCH, PROMPT, TOKENS = 3, 20, 9
 
 
-def predicted(**more: Any) -> GenerationAnswer:
+def predicted(**more):
     return predict_generation(
         LLAMA,
         **{"prompt": PROMPT, "generate": TOKENS, "batch": BATCH, "device": "H100 SXM5"} | more,
@@ -45,12 +41,12 @@ def predicted(**more: Any) -> GenerationAnswer:
 
 
 @pytest.fixture(scope="module")
-def traced() -> Any:
+def traced():
     request = Request(LLAMA, prompt=PROMPT, generate=TOKENS - 1, precision="fp16-true")
     return estimate_generation(request, (BATCH, 50 * BATCH))
 
 
-def test_what_a_server_does_follows_from_the_sizes_of_the_model(traced: Any) -> None:
+def test_what_a_server_does_follows_from_the_sizes_of_the_model(traced):
     found = traced[BATCH]
     for name, tokens, context in (
         ("prefill", PROMPT, PROMPT),
@@ -91,9 +87,7 @@ EIGHT_BIT = LAYERS * SHAPE.each + 2 * 2 * WIDTH * WORDS + (4 * LAYERS + 2) * WID
         ("tensorrt-llm", "fp8", None, EIGHT_BIT, 1),
     ],
 )
-def test_weights_and_cache_take_the_bytes_of_their_types(
-    engine: str, precision: str, kind: str | None, weights: int, item: int
-) -> None:
+def test_weights_and_cache_take_the_bytes_of_their_types(engine, precision, kind, weights, item):
     cached = item * BATCH * (PROMPT + TOKENS - 1) * LAYERS * 2 * PAIRS * SIZE
     found = predicted(engine=engine, precision=precision, kv_cache=kind).points[0].memory
     assert (found.weights, found.cache, found.reserve) == (weights, cached, 2**30)
@@ -102,7 +96,7 @@ def test_weights_and_cache_take_the_bytes_of_their_types(
 
 
 @pytest.mark.parametrize("engine", ["eager", "tensorrt-llm"])
-def test_tokens_a_second_and_cost_are_those_of_the_whole_batch(engine: str) -> None:
+def test_tokens_a_second_and_cost_are_those_of_the_whole_batch(engine):
     (point,) = predicted(engine=engine).points
     assert point.first is not None and point.last is not None and point.cost is not None
     each = (point.first.time.value + point.last.time.value) / 2
@@ -119,13 +113,13 @@ def test_tokens_a_second_and_cost_are_those_of_the_whole_batch(engine: str) -> N
     assert engine == "eager" or re.search(said, point.nearest)
 
 
-def test_one_token_is_prefill_alone() -> None:
+def test_one_token_is_prefill_alone():
     (point,) = predicted(generate=1).points
     assert point.first is None
     assert point.total == point.prefill.time
 
 
-def test_eager_mode_waits_for_the_host_and_the_server_does_not() -> None:
+def test_eager_mode_waits_for_the_host_and_the_server_does_not():
     eager, served = (
         predicted(engine=engine).points[0].first for engine in ("eager", "tensorrt-llm")
     )
@@ -136,9 +130,7 @@ def test_eager_mode_waits_for_the_host_and_the_server_does_not() -> None:
 
 
 @pytest.mark.parametrize("engine", ["eager", "tensorrt-llm"])
-def test_on_every_device_a_larger_batch_and_a_later_step_never_take_less_time(
-    traced: Any, engine: str
-) -> None:
+def test_on_every_device_a_larger_batch_and_a_later_step_never_take_less_time(traced, engine):
     one, many = traced.values()
     compared = 0
     for machine in list_table_machines():
@@ -158,9 +150,7 @@ def test_on_every_device_a_larger_batch_and_a_later_step_never_take_less_time(
 
 
 @pytest.mark.parametrize("engine", ["eager", "tensorrt-llm"])
-def test_a_device_is_never_slower_than_one_whose_peaks_are_all_lower(
-    traced: Any, engine: str
-) -> None:
+def test_a_device_is_never_slower_than_one_whose_peaks_are_all_lower(traced, engine):
     known = []
     for machine in list_table_machines():
         try:
@@ -186,7 +176,7 @@ def test_a_device_is_never_slower_than_one_whose_peaks_are_all_lower(
     assert compared > 500
 
 
-def test_several_batches_each_have_their_point_and_grow() -> None:
+def test_several_batches_each_have_their_point_and_grow():
     points = predicted(batch=(1, 8, 64), engine="tensorrt-llm").points
     assert [point.batch for point in points] == [1, 8, 64]
     for less, more in pairwise(points):
@@ -194,7 +184,7 @@ def test_several_batches_each_have_their_point_and_grow() -> None:
         assert less.tokens_per_second.value < more.tokens_per_second.value
 
 
-def test_what_does_not_fit_has_no_cost() -> None:
+def test_what_does_not_fit_has_no_cost():
     spec = "name=X1,fp32_tflops=20,bandwidth_gbs=900,memory_gb=1,tensor_fp16_tflops=160"
     (point,) = predicted(device=None, device_spec=spec).points
     assert point.memory.fits is False
@@ -227,15 +217,13 @@ def test_what_does_not_fit_has_no_cost() -> None:
         ({"device": "A10H"}, "'A10H' is not in the table of devices"),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_anything_is_traced(
-    given: dict[str, Any], said: str
-) -> None:
+def test_what_makes_no_sense_is_refused_before_anything_is_traced(given, said):
     with pytest.raises(UsageError) as caught:
         predicted(**given)
     assert said in str(caught.value)
 
 
-def test_a_factory_of_ones_own_is_predicted_too() -> None:
+def test_a_factory_of_ones_own_is_predicted_too():
     (point,) = predict_generation(FILE, prompt=8, generate=4, device="T4").points
     assert point.tokens_per_second.value > 0
     assert any("decode in eager mode" in sentence for sentence in point.outside)

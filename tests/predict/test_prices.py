@@ -1,7 +1,5 @@
 """The price table: what is in the one that comes along, and what is refused in one's own."""
 
-from __future__ import annotations
-
 import re
 import runpy
 from datetime import date
@@ -14,7 +12,6 @@ from perfctl.orchestrator.counts.hardware.machines import find_boards
 from perfctl.orchestrator.predict import prices as prices_module
 from perfctl.orchestrator.predict.prices import (
     COLUMNS,
-    Price,
     PriceTableError,
     parse_price_table,
     select_ambiguous_offers,
@@ -26,13 +23,13 @@ HEAD = ",".join(COLUMNS)
 ROW = "Mine,box,T4,1,0.50,0.20,eu-1,2026-11,invoice"
 
 
-def table() -> tuple[Price, ...]:
+def table():
     return parse_price_table(
         resources.files("perfctl.templates").joinpath("prices.csv").read_text(encoding="utf-8")
     )
 
 
-def test_every_price_that_comes_along_has_a_date_a_source_and_a_known_gpu() -> None:
+def test_every_price_that_comes_along_has_a_date_a_source_and_a_known_gpu():
     prices = table()
     assert len(prices) > 200
     assert len({price.provider for price in prices}) > 8
@@ -46,14 +43,14 @@ def test_every_price_that_comes_along_has_a_date_a_source_and_a_known_gpu() -> N
     assert len(set(offers)) == len(offers)
 
 
-def test_a_price_has_the_date_of_the_page_that_published_it_not_that_of_a_commit() -> None:
+def test_a_price_has_the_date_of_the_page_that_published_it_not_that_of_a_commit():
     dates = {price.date for price in table() if "Full Stack" in price.source}
     assert dates == {"2023-10", "2024-02-08"}, (
         "the page says: updated October 30, 2023; one pull request is of 2024-02-08"
     )
 
 
-def test_the_large_clouds_h100_is_there_and_no_board_has_an_offer_of_another_form() -> None:
+def test_the_large_clouds_h100_is_there_and_no_board_has_an_offer_of_another_form():
     prices = table()
     (sxm,), (pcie,) = find_boards("H100 SXM5"), find_boards("H100 PCIe")
     assert {("AWS", "p5.48xlarge"), ("Oracle Cloud", "BM.GPU.H100.8")} <= {
@@ -68,9 +65,7 @@ def test_the_large_clouds_h100_is_there_and_no_board_has_an_offer_of_another_for
     )
 
 
-def test_the_table_is_what_the_script_makes_of_the_public_file(
-    shared: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_table_is_what_the_script_makes_of_the_public_file(shared, capsys):
     script = Path(__file__).parents[2] / "scripts" / "accept" / "make_prices.py"
     runpy.run_path(str(script))["main"](
         str(shared / "datasets" / "cloud_prices" / "cloud-gpus.csv")
@@ -94,22 +89,20 @@ def test_the_table_is_what_the_script_makes_of_the_public_file(
         ("2027-01", date(2026, 11, 23), False),
     ],
 )
-def test_a_price_is_old_after_a_year(
-    day: str, today: date, old: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_price_is_old_after_a_year(day, today, old, monkeypatch):
     (price,) = parse_price_table(f"{HEAD}\n{ROW.replace('2026-11', day)}\n")
     monkeypatch.setattr(prices_module, "get_today", lambda: today)
     assert price.is_old is old
     assert bool(warn_of_old_prices([price])) is old
 
 
-def test_a_row_is_read_with_empty_cells_as_unknown() -> None:
+def test_a_row_is_read_with_empty_cells_as_unknown():
     (price,) = parse_price_table(f"{HEAD}\nMine,,T4,2,,0.20,,2026-11-05,\n")
     assert (price.provider, price.instance, price.count) == ("Mine", None, 2)
     assert (price.date, price.on_demand, price.spot) == ("2026-11-05", None, 0.20)
 
 
-def test_columns_in_another_order_and_others_beside_them_do_no_harm() -> None:
+def test_columns_in_another_order_and_others_beside_them_do_no_harm():
     (price,) = parse_price_table(
         "\ufeffnote,"
         + ",".join(reversed(COLUMNS))
@@ -119,7 +112,7 @@ def test_columns_in_another_order_and_others_beside_them_do_no_harm() -> None:
     assert (price.provider, price.gpu, price.on_demand, price.region) == ("Mine", "T4", 0.5, "eu-1")
 
 
-def test_an_offer_whose_form_is_not_stated_prices_no_board_but_is_known_to_be_there() -> None:
+def test_an_offer_whose_form_is_not_stated_prices_no_board_but_is_known_to_be_there():
     prices = parse_price_table(
         f"{HEAD}\nMine,box,A100 80 GB,1,2.00,,,2026-11,me\nMine,box,T4,1,0.50,,,2026-11,me\n"
     )
@@ -134,7 +127,7 @@ NO_PRICE = "Dollars per hour, such as 3.06; empty if not known"
 MISSING = "Only instance, on_demand_usd_per_hour, spot_usd_per_hour, region, source may be"
 
 
-def edited(old: str, new: str) -> str:
+def edited(old, new):
     """A table of one row, with a change in it."""
     return f"{HEAD}\n{ROW.replace(old, new)}\n"
 
@@ -166,9 +159,7 @@ def edited(old: str, new: str) -> str:
         (f'{HEAD}\n{ROW}\nMine,"box" x,T4,1,0.5,,,2026-11,me\n', "not CSV", None),
     ],
 )
-def test_a_wrong_table_is_refused_with_its_line_what_is_wrong_and_what_to_do(
-    text: str, said: str, remedy: str | None
-) -> None:
+def test_a_wrong_table_is_refused_with_its_line_what_is_wrong_and_what_to_do(text, said, remedy):
     with pytest.raises(PriceTableError) as caught:
         parse_price_table(text)
     line = max(len(text.splitlines()), 1)
@@ -177,6 +168,6 @@ def test_a_wrong_table_is_refused_with_its_line_what_is_wrong_and_what_to_do(
     assert remedy in (None, caught.value.remedy)
 
 
-def test_one_gpu_and_a_price_below_a_cent_are_taken() -> None:
+def test_one_gpu_and_a_price_below_a_cent_are_taken():
     (price,) = parse_price_table(f"{HEAD}\n{ROW.replace('0.50', '0.004')}\n")
     assert (price.count, price.on_demand, price.spot) == (1, 0.004, 0.2)

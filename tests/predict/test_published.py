@@ -1,8 +1,6 @@
 """The fit that ships: rules that hold on every device, in every precision, for several networks,
 and what is said about it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import permutations
 
@@ -10,10 +8,8 @@ import pytest
 
 from perfctl.orchestrator.counts.hardware.machines import Machine, find_device, parse_device_spec
 from perfctl.orchestrator.predict import published
-from perfctl.orchestrator.predict.operations import StepSpec
 from perfctl.orchestrator.predict.predict import PRECISIONS, predict_from_best_source
 from perfctl.orchestrator.predict.published import (
-    ShippedFit,
     get_product_depthwise_and_byte_peaks,
     list_table_machines,
 )
@@ -27,7 +23,7 @@ RESNET50 = "resnet:depth=50,image=224,classes=1000"
 SPECS = ("mlp", RESNET50, "vgg:image=64", "inception")
 
 
-def seconds(one: StepSpec, machine: Machine, fit: ShippedFit = FIT) -> float | None:
+def seconds(one, machine, fit=FIT):
     """None where the machine cannot compute in the precision."""
     try:
         return published.predict_published_step(fit, one, machine).seconds
@@ -37,9 +33,7 @@ def seconds(one: StepSpec, machine: Machine, fit: ShippedFit = FIT) -> float | N
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("spec", sample(SPECS, 3))
-def test_a_device_is_never_slower_than_one_whose_peaks_are_all_lower(
-    spec: str, training: bool
-) -> None:
+def test_a_device_is_never_slower_than_one_whose_peaks_are_all_lower(spec, training):
     compared = 0
     for precision in PRECISIONS:
         one = plan_step(spec, precision, training=training)
@@ -56,7 +50,7 @@ def test_a_device_is_never_slower_than_one_whose_peaks_are_all_lower(
 
 
 @pytest.mark.parametrize("spec", sample(SPECS, 3))
-def test_tf32_is_at_least_as_fast_as_fp32_where_the_chip_has_it(spec: str) -> None:
+def test_tf32_is_at_least_as_fast_as_fp32_where_the_chip_has_it(spec):
     compared = 0
     for machine in sample(list_table_machines(), 5):
         for batch in BATCHES:
@@ -72,21 +66,21 @@ def test_tf32_is_at_least_as_fast_as_fp32_where_the_chip_has_it(spec: str) -> No
 
 
 @pytest.mark.parametrize("spec", sample(SPECS, 3))
-def test_a_larger_batch_never_takes_less_time(spec: str) -> None:
+def test_a_larger_batch_never_takes_less_time(spec):
     for machine in sample(list_table_machines(), 5):
         for precision in PRECISIONS:
             times = [seconds(plan_step(spec, precision, batch), machine) for batch in BATCHES]
             assert times == sorted(times, key=lambda one: one or 0.0), f"{machine.name} {precision}"
 
 
-def test_a_step_of_few_samples_takes_what_the_host_needs_to_start_it() -> None:
+def test_a_step_of_few_samples_takes_what_the_host_needs_to_start_it():
     one = plan_step(RESNET50, "fp16", 1, training=False)
     found = published.predict_published_step(FIT, one, find_device("H100 SXM5").machine)
     assert found.seconds == pytest.approx(FIT.host["i2"] * sum(work.calls for work in one.works))
     assert found.low < found.seconds < found.high
 
 
-def test_the_costs_on_a_machine_give_the_time_that_is_predicted_there() -> None:
+def test_the_costs_on_a_machine_give_the_time_that_is_predicted_there():
     one, machine = (
         plan_step(RESNET50, "fp16", 256),
         find_device("V100 SXM2").machine,
@@ -99,7 +93,7 @@ def test_the_costs_on_a_machine_give_the_time_that_is_predicted_there() -> None:
     assert 0.15 < found.phases["forward"] / found.seconds < 0.45
 
 
-def test_what_nobody_published_is_said_and_has_a_wider_range() -> None:
+def test_what_nobody_published_is_said_and_has_a_wider_range():
     one = plan_step(RESNET50, "fp16")
     known, new = (
         predict_from_best_source(one, find_device(name).machine, (), (), FIT)
@@ -113,7 +107,7 @@ def test_what_nobody_published_is_said_and_has_a_wider_range() -> None:
     assert new.high / new.seconds > known.high / known.seconds
 
 
-def test_the_nearest_measured_step_is_named() -> None:
+def test_the_nearest_measured_step_is_named():
     one = plan_step(RESNET50, "fp16")
     found = published.find_nearest_step(FIT, one, find_device("RTX 3090").machine)
     assert found is not None
@@ -122,7 +116,7 @@ def test_the_nearest_measured_step_is_named() -> None:
     assert found.away < 0.05
 
 
-def test_channels_last_is_its_own_figure_in_half_precision_and_said_to_be_unknown_in_fp32() -> None:
+def test_channels_last_is_its_own_figure_in_half_precision_and_said_to_be_unknown_in_fp32():
     machine = find_device("V100 SXM2").machine
     half, last = (plan_step("resnet", "fp16", channels_last=each) for each in (False, True))
     assert seconds(half, machine) != seconds(last, machine)
@@ -142,9 +136,7 @@ def test_channels_last_is_its_own_figure_in_half_precision_and_said_to_be_unknow
     ("more", "power", "process"),
     [("", None, None), (",sms=80,clock_mhz=1600,power_w=300,process_nm=8", 300.0, 8)],
 )
-def test_peaks_by_hand_are_predicted_without_sms_clock_and_power(
-    more: str, power: float | None, process: int | None
-) -> None:
+def test_peaks_by_hand_are_predicted_without_sms_clock_and_power(more, power, process):
     spec = "name=X1,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24,tensor_fp16_tflops=160"
     machine = parse_device_spec(spec + more).machine
     found = predict_from_best_source(plan_step("resnet", "fp16"), machine, (), (), FIT)
@@ -153,7 +145,7 @@ def test_peaks_by_hand_are_predicted_without_sms_clock_and_power(
     assert (machine.power_w, machine.process_nm) == (power, process)
 
 
-def test_the_file_states_its_sources_and_stays_small() -> None:
+def test_the_file_states_its_sources_and_stays_small():
     assert published.FILE.stat().st_size < 600_000
     for source in FIT.sources:
         assert {"name", "licence", "dates", "what"} <= source.keys()
@@ -162,12 +154,12 @@ def test_the_file_states_its_sources_and_stays_small() -> None:
     assert FIT.rows > 5000
 
 
-def test_a_file_of_another_format_is_refused() -> None:
+def test_a_file_of_another_format_is_refused():
     with pytest.raises(ValueError, match="'other'"):
         published.parse_shipped_fit({"format": "other"})
 
 
-def test_a_device_of_two_memory_sizes_has_one_factor() -> None:
+def test_a_device_of_two_memory_sizes_has_one_factor():
     small, large = (find_device(f"V100 SXM2 {size} GB").machine for size in (16, 32))
     one = plan_step("vgg:image=64", "fp16")
     assert seconds(one, small) == seconds(one, large)
@@ -178,9 +170,7 @@ def test_a_device_of_two_memory_sizes_has_one_factor() -> None:
     )
 
 
-def test_a_step_is_the_longer_of_the_hosts_time_and_the_gpus_and_says_which_of_them_limits_it() -> (
-    None
-):
+def test_a_step_is_the_longer_of_the_hosts_time_and_the_gpus_and_says_which_of_them_limits_it():
     for batch, waits in ((1, True), (256, False)):
         one = plan_step(RESNET50, "fp16", batch, training=False)
         found = predict_from_best_source(one, find_device("H100").machine, (), (), FIT)
@@ -200,9 +190,7 @@ RESNET_ON_CPU = plan_step(RESNET50, batch=1, training=False)
 """timm measured 14.865 ms of it on the Core i9-10940X under torch.compile."""
 
 
-def test_a_published_step_of_the_measured_cpu_is_inside_of_its_range_and_nothing_is_beyond_the_data() -> (
-    None
-):
+def test_a_published_step_of_the_measured_cpu_is_inside_of_its_range_and_nothing_is_beyond_the_data():
     found = predict_from_best_source(
         replace(RESNET_ON_CPU, compiled=True), find_device("i9-10940X").machine, (), (), CPU_FIT
     )
@@ -213,9 +201,7 @@ def test_a_published_step_of_the_measured_cpu_is_inside_of_its_range_and_nothing
     assert "resnet50" in found.nearest
 
 
-def test_each_way_in_which_a_step_on_a_cpu_is_unlike_the_measured_ones_is_said_and_squares_the_range() -> (
-    None
-):
+def test_each_way_in_which_a_step_on_a_cpu_is_unlike_the_measured_ones_is_said_and_squares_the_range():
     compiled, own = replace(RESNET_ON_CPU, compiled=True), find_device("Core i9-10940X").machine
     half = published.compute_interval_width(CPU_FIT, compiled, own)
     for asked, machine, said in (
@@ -248,19 +234,17 @@ def test_each_way_in_which_a_step_on_a_cpu_is_unlike_the_measured_ones_is_said_a
         "another precision by the fit of CPUs",
     ],
 )
-def test_a_fit_says_nothing_of_other_kinds_of_steps_and_devices(
-    step: StepSpec, machine: Machine, fit: ShippedFit | None
-) -> None:
+def test_a_fit_says_nothing_of_other_kinds_of_steps_and_devices(step, machine, fit):
     assert predict_from_best_source(step, machine, (), (), fit).way == "roofline"
 
 
-def test_the_fits_of_cpus_and_of_gpus_share_no_device() -> None:
+def test_the_fits_of_cpus_and_of_gpus_share_no_device():
     assert not set(CPU_FIT.measured) & set(FIT.measured)
     assert all(published.load_shipped_fit(machine.kind) is FIT for machine in list_table_machines())
 
 
 @pytest.mark.parametrize("spec", sample(SPECS, 3))
-def test_on_a_cpu_a_larger_batch_is_never_faster_and_a_faster_cpu_never_slower(spec: str) -> None:
+def test_on_a_cpu_a_larger_batch_is_never_faster_and_a_faster_cpu_never_slower(spec):
     one = plan_step(spec, training=False)
     fast = replace(OTHER_CPU, flops_per_second={"fp32": 8e11}, bytes_per_second=6e10)
     found = [

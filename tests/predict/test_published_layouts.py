@@ -1,15 +1,12 @@
 """The fit that ships, for tensors that lie channels-last, and under torch.compile."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.counts.hardware.machines import Machine, find_device
 from perfctl.orchestrator.predict import published, step_parts
-from perfctl.orchestrator.predict.operations import Operation, StepSpec
+from perfctl.orchestrator.predict.operations import StepSpec
 from perfctl.orchestrator.predict.predict import predict_from_best_source
 from tests.make.steps import plan_step
 from tests.make.works import moving, product
@@ -19,7 +16,7 @@ RTX_3090 = find_device("RTX 3090").machine
 BATCHES = (1, 7, 64, 513)
 
 
-def grouped(width: int, groups: int, wider: int = 1, kernel: int = 9) -> Operation:
+def grouped(width, groups, wider=1, kernel=9):
     """A 3x3 convolution of 28x28 maps: ``groups`` groups, each of ``width`` channels in and
     ``wider`` times as many out."""
     positions, depth, columns = 28 * 28, width * kernel, width * wider
@@ -37,15 +34,15 @@ def grouped(width: int, groups: int, wider: int = 1, kernel: int = 9) -> Operati
     )
 
 
-def step(*works: Operation, batch: int = 64, channels_last: bool = False) -> StepSpec:
+def step(*works, batch=64, channels_last=False):
     return StepSpec("m", "resnet", works, batch, True, "fp16", "sgd", 1_000_000, channels_last)
 
 
-def inference(spec: str, precision: str = "fp16", **changes: Any) -> StepSpec:
+def inference(spec, precision="fp16", **changes):
     return plan_step(spec, precision, training=False, **changes)
 
 
-def seconds(one: StepSpec, machine: Machine = RTX_3090) -> float:
+def seconds(one, machine=RTX_3090):
     return published.predict_gpu_seconds(FIT, one, machine)
 
 
@@ -65,30 +62,30 @@ def seconds(one: StepSpec, machine: Machine = RTX_3090) -> float:
     ],
 )
 def test_groups_of_4_to_32_channels_have_a_kernel_for_channels_last_tensors_and_others_take_much_longer(
-    work: Operation, unpacked: bool
-) -> None:
+    work, unpacked
+):
     assert step_parts.is_unpacked_convolution(work) is unpacked
     slower = seconds(step(work, channels_last=True)) / seconds(step(work))
     assert slower > 1.5 if unpacked else slower < 1.3
 
 
-def test_single_channels_are_no_groups() -> None:
+def test_single_channels_are_no_groups():
     assert not step_parts.is_unpacked_convolution(grouped(1, 64))
 
 
-def test_what_linear_layers_write_has_no_channels_last_form() -> None:
+def test_what_linear_layers_write_has_no_channels_last_form():
     for one in (inference("mlp"), plan_step("mlp", "fp16")):
         assert seconds(replace(one, channels_last=True)) == seconds(one)
 
 
-def test_a_gate_of_each_channel_takes_longer_than_its_bytes_alone() -> None:
-    def gated(gate: float) -> StepSpec:
+def test_a_gate_of_each_channel_takes_longer_than_its_bytes_alone():
+    def gated(gate):
         return step(moving("elementwise", 1e6 + gate, 1e6, calls=100))
 
     assert seconds(gated(1e3)) > 1.2 * seconds(gated(0.0))
 
 
-def test_a_larger_batch_never_takes_less_time_channels_last_or_compiled() -> None:
+def test_a_larger_batch_never_takes_less_time_channels_last_or_compiled():
     layout = [
         step(grouped(64, 8), grouped(16, 8), batch=batch, channels_last=True) for batch in BATCHES
     ]
@@ -106,7 +103,7 @@ def test_a_larger_batch_never_takes_less_time_channels_last_or_compiled() -> Non
             assert times == sorted(times), machine.name
 
 
-def test_compiled_inference_is_faster_than_eager_and_its_range_is_no_narrower() -> None:
+def test_compiled_inference_is_faster_than_eager_and_its_range_is_no_narrower():
     for precision, device in (("fp16", "RTX 5090"), ("fp32", "T4"), ("tf32", "A100")):
         eager = inference("resnet:depth=50,image=224", precision=precision)
         machine = find_device(device).machine
@@ -122,10 +119,8 @@ def test_compiled_inference_is_faster_than_eager_and_its_range_is_no_narrower() 
         )
 
 
-def test_under_torch_compile_a_gpu_that_it_was_not_measured_on_has_a_wider_range_and_is_called_a_guess() -> (
-    None
-):
-    def asked(device: str, precision: str) -> tuple[float, str]:
+def test_under_torch_compile_a_gpu_that_it_was_not_measured_on_has_a_wider_range_and_is_called_a_guess():
+    def asked(device, precision):
         case = inference("resnet:depth=50,image=224", precision=precision, compiled=True)
         machine = find_device(device).machine
         return published.compute_interval_width(FIT, case, machine), " ".join(
@@ -139,14 +134,14 @@ def test_under_torch_compile_a_gpu_that_it_was_not_measured_on_has_a_wider_range
     assert "guess" in asked("T4", "fp16")[1]  # measured there in fp32 only
 
 
-def test_runs_of_the_store_are_not_taken_for_compiled_ones() -> None:
+def test_runs_of_the_store_are_not_taken_for_compiled_ones():
     one = inference("mlp", precision="fp32", compiled=True)
     found = predict_from_best_source(one, find_device("T4").machine, (), (), FIT)
     assert found.way == "published"
     assert any("eager mode" in reason for reason in found.why_not)
 
 
-def test_compiled_training_and_compiled_work_on_a_cpu_in_half_precision_are_refused() -> None:
+def test_compiled_training_and_compiled_work_on_a_cpu_in_half_precision_are_refused():
     cpu = Machine("Desk CPU", "cpu", {"fp32": 4e11, "bf16": 4e11}, 4e10, 64e9, sms=16)
     training = plan_step("mlp", compiled=True)
     with pytest.raises(ValueError, match="training on T4 under torch"):

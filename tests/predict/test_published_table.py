@@ -9,21 +9,16 @@ from itertools import pairwise
 import pytest
 
 from perfctl.orchestrator.counts.hardware import machines
-from perfctl.orchestrator.counts.hardware.machines import BOARDS, Machine
+from perfctl.orchestrator.counts.hardware.machines import BOARDS
 from perfctl.orchestrator.predict import published
 from perfctl.orchestrator.predict.grid import (
     CLOSE,
     LARGEST,
-    DeviceCosts,
-    GridNetwork,
-    NetworkAmounts,
-    Points,
     compute_device_costs,
     compute_network_amounts,
 )
 from perfctl.orchestrator.predict.operations import (
     OPTIMIZERS,
-    StepSpec,
     get_element_bytes,
 )
 from perfctl.orchestrator.predict.predict import PRECISIONS, predict_from_best_source
@@ -35,16 +30,16 @@ FIT = published.load_shipped_fit("gpu")
 
 
 @pytest.fixture(scope="module")
-def table() -> DeviceCosts:
+def table():
     return compute_device_costs(FIT, MACHINES, PRECISIONS)
 
 
-def network(spec: str) -> tuple[GridNetwork, NetworkAmounts]:
+def network(spec):
     found = plan_network(spec)
     return found, compute_network_amounts(found.works, found.parameters, LARGEST)
 
 
-def at(points: Points, batch: int) -> float:
+def at(points, batch):
     """The straight line between the points around a batch size; of one point its amount."""
     left, right = next(
         (pair for pair in pairwise(points) if batch <= pair[1][0]), (points[0], points[0])
@@ -53,9 +48,7 @@ def at(points: Points, batch: int) -> float:
     return left[1] + part * (right[1] - left[1])
 
 
-def from_tables(
-    known: NetworkAmounts, table: DeviceCosts, case: StepSpec, machine: Machine
-) -> tuple[float, float, float]:
+def from_tables(known, table, case, machine):
     sums = [0.0] * len(PARTS)
     for row in (*known.steps[get_element_bytes(case.precision)], *known.optimizers[case.optimizer]):
         sums[row.part] += at(row.points, case.batch)
@@ -75,9 +68,7 @@ def from_tables(
 @pytest.mark.parametrize(
     "spec", ["mlp", "inception", "vgg:batchnorm=yes", "resnet:depth=50,image=224,classes=1000"]
 )
-def test_every_gpu_has_the_time_of_the_prediction_with_its_range(
-    spec: str, table: DeviceCosts
-) -> None:
+def test_every_gpu_has_the_time_of_the_prediction_with_its_range(spec, table):
     one, known = network(spec)
     rng, compared = random.Random(spec), 0
     for _ in range(60):
@@ -99,7 +90,7 @@ def test_every_gpu_has_the_time_of_the_prediction_with_its_range(
 
 
 @pytest.mark.parametrize("batch", [1, 16, 100, 2000])
-def test_the_time_is_split_as_the_layers_shares_say(batch: int, table: DeviceCosts) -> None:
+def test_the_time_is_split_as_the_layers_shares_say(batch, table):
     one, known = network("resnet:depth=50,image=224,classes=1000")
     machine = machines.find_device("RTX 3090").machine
     rates = table.rows[table.of[machine.name, "fp16"].own]
@@ -114,7 +105,7 @@ def test_the_time_is_split_as_the_layers_shares_say(batch: int, table: DeviceCos
         assert by_group[group] / sum(by_group.values()) == pytest.approx(expected, abs=0.001), group
 
 
-def test_an_amount_bends_where_an_operation_outgrows_the_cache() -> None:
+def test_an_amount_bends_where_an_operation_outgrows_the_cache():
     """A layer of 1,024 x 1,024 in fp32 moves 8,192 bytes a sample: from 4,097 samples on it is
     beyond 32 MiB."""
     _, known = network("mlp:depth=3,width=1024,image=8,classes=1024")

@@ -1,11 +1,8 @@
 """What ``perfctl predict`` refuses before anything is built, exactly at the edges of what
 it takes."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -37,7 +34,7 @@ ASKED = Question("mlp", batch=64)
         {"compiled": True, "mode": "infer", "device": "T4"},
     ],
 )
-def test_what_can_be_answered_is_not_refused(changes: dict[str, Any]) -> None:
+def test_what_can_be_answered_is_not_refused(changes):
     replace(ASKED, **changes).check()
 
 
@@ -111,16 +108,14 @@ def test_what_can_be_answered_is_not_refused(changes: dict[str, Any]) -> None:
         ({"epochs": 3}, "`epochs` needs `dataset_size`", "`dataset_size` 1281167"),
     ],
 )
-def test_what_is_wrong_is_said_with_what_to_do(
-    changes: dict[str, Any], said: str, remedy: str
-) -> None:
+def test_what_is_wrong_is_said_with_what_to_do(changes, said, remedy):
     with pytest.raises(UsageError) as caught:
         replace(ASKED, **changes).check()
     assert said in str(caught.value)
     assert remedy in f"{caught.value} {getattr(caught.value, 'remedy', '')}"
 
 
-def test_one_gpu_and_nothing_hidden_are_what_is_asked_for_unless_said() -> None:
+def test_one_gpu_and_nothing_hidden_are_what_is_asked_for_unless_said():
     assert (ASKED.gpus, ASKED.overlap, ASKED.is_inference) == (1, 0.0, False)
     assert (ASKED.number_type, ASKED.optimizer) == ("fp32", None)
 
@@ -129,9 +124,7 @@ def test_one_gpu_and_nothing_hidden_are_what_is_asked_for_unless_said() -> None:
     ("said", "taken"),
     [("adamw", "adam"), ("adadelta", "adam"), ("rmsprop", "momentum"), ("sgd", "sgd")],
 )
-def test_an_optimizer_is_predicted_as_the_one_that_keeps_as_many_values(
-    said: str, taken: str
-) -> None:
+def test_an_optimizer_is_predicted_as_the_one_that_keeps_as_many_values(said, taken):
     subject = Subject("mlp", "mlp", (linear("fc", 2, 3),), True, 9, said, None)
     case = build_step_spec(Question("mlp", batch=4, precision="tf32"), subject, 4)
     assert (case.batch, case.precision, case.optimizer, case.parameters, case.training) == (

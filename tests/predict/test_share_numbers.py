@@ -1,10 +1,7 @@
 """What a fitted step, its phases and its layers' shares come out at, worked out by hand; and the
 roofline alone."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -18,7 +15,6 @@ from perfctl.orchestrator.predict.fit import (
 )
 from perfctl.orchestrator.predict.operations import StepMeasurement
 from perfctl.orchestrator.predict.predict import (
-    LayerShare,
     predict_from_best_source,
     split_time_by_layer,
 )
@@ -30,7 +26,7 @@ from perfctl.orchestrator.predict.step_parts import (
 from tests.make.made_fits import CONV, CPU, Linear, case_of, fit_of
 
 
-def test_a_step_is_its_parts_at_their_costs() -> None:
+def test_a_step_is_its_parts_at_their_costs():
     fit = fit_of({"conv forward": 2.0, "step forward": 5.0})
     case = case_of(CONV)
     here = 2 * 2 * 2 * 360000 / 100e9 + 5e-3
@@ -40,8 +36,8 @@ def test_a_step_is_its_parts_at_their_costs() -> None:
     assert found.high == pytest.approx(here * math.exp(0.1))
 
 
-def test_phases_have_their_part_of_the_step() -> None:
-    def split(phases: dict[str, dict[str, float]] | None) -> dict[str, float]:
+def test_phases_have_their_part_of_the_step():
+    def split(phases):
         return split_seconds_into_phases(fit_of({}, phases), case_of(CONV), 4.0)
 
     costs = {"forward": 1.0, "backward": 2.0, "optimizer": 5.0}
@@ -58,11 +54,11 @@ ARITHMETIC = 2 * 2 * 360000 / 100e9
 """Seconds of the convolution's forward pass at a cost of 1."""
 
 
-def rows_of(shares: Iterable[LayerShare]) -> dict[str, tuple[float, float]]:
+def rows_of(shares):
     return {share.layer: (share.seconds, share.share) for share in shares}
 
 
-def test_shares_are_scaled_to_the_step_longest_first_and_limited_by_their_largest_part() -> None:
+def test_shares_are_scaled_to_the_step_longest_first_and_limited_by_their_largest_part():
     fit = fit_of(
         {
             "conv forward": 1.0,
@@ -90,10 +86,10 @@ def test_shares_are_scaled_to_the_step_longest_first_and_limited_by_their_larges
     )
 
 
-def test_measured_phases_decide_how_much_each_directions_rows_are() -> None:
+def test_measured_phases_decide_how_much_each_directions_rows_are():
     phases = {"forward": 1.0, "backward": 5.0, "optimizer": 4.0}
 
-    def rows(seconds: float, phases: dict[str, float]) -> dict[str, tuple[float, float]]:
+    def rows(seconds, phases):
         return rows_of(split_time_by_layer(EACH_ONCE, case_of(CONV), CPU, seconds, phases))
 
     assert rows(10.0, phases)["c"][0] == pytest.approx(6.0)
@@ -104,7 +100,7 @@ def test_measured_phases_decide_how_much_each_directions_rows_are() -> None:
     assert rows(10.0, phases)["(optimizer)"][1] == pytest.approx(1e-6 / (3 * ARITHMETIC + 1e-6))
 
 
-def test_layers_and_phases_say_the_same_of_the_optimizer() -> None:
+def test_layers_and_phases_say_the_same_of_the_optimizer():
     case = case_of(CONV)
     record = StepMeasurement(
         case, CPU.name, 10.0, 9.0, 11.0, forward=1.0, backward=5.0, optimizer=4.0
@@ -115,15 +111,13 @@ def test_layers_and_phases_say_the_same_of_the_optimizer() -> None:
         assert sum(found.phases.values()) == pytest.approx(found.seconds)
 
 
-def test_the_rooflines_shares_leave_out_what_is_no_floor() -> None:
+def test_the_rooflines_shares_leave_out_what_is_no_floor():
     found = split_time_by_layer(None, case_of(CONV, training=False), CPU, 1.0)
     assert rows_of(found) == {"c": pytest.approx((1.0, 1.0))}
     assert split_time_by_layer(fit_of({}), case_of(CONV), CPU, 1.0) == ()
 
 
-def test_the_roofline_alone_has_a_wider_range_for_other_precisions_and_starts_operations_in_10_microseconds() -> (
-    None
-):
+def test_the_roofline_alone_has_a_wider_range_for_other_precisions_and_starts_operations_in_10_microseconds():
     heavy = CONV._replace(macs=1e12)
     gpu = Machine("Test GPU", "gpu", {"fp32": 10e12, "tensor fp16": 80e12}, 800e9)
     floor = 3 * 2 * 2 * 1e12 / 10e12
@@ -144,7 +138,7 @@ def test_the_roofline_alone_has_a_wider_range_for_other_precisions_and_starts_op
     )
 
 
-def test_what_drove_a_step_is_named_by_its_features_on_the_machine_of_the_fit() -> None:
+def test_what_drove_a_step_is_named_by_its_features_on_the_machine_of_the_fit():
     batch, arithmetic = FEATURES.index("batch"), FEATURES.index("arithmetic")
     made = fit_of({})
     model, case = Linear(0.0, {batch: 0.25, arithmetic: 1e5}), case_of(CONV)

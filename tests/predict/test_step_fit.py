@@ -1,7 +1,5 @@
 """Learning a step model from measured steps: made-up times whose costs are known."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from importlib.util import find_spec
 
@@ -16,24 +14,23 @@ from perfctl.orchestrator.predict.fit import (
     predict_one_step,
     predict_step_times,
 )
-from perfctl.orchestrator.predict.operations import StepMeasurement
 from tests.make.steps import CPU, cases, fitted, measured, network, seconds_of, with_batch
 
 pytestmark = pytest.mark.skipif(find_spec("sklearn") is None, reason="perfctl[predict]")
 
 
-def test_costs_add_up_to_the_steps_they_were_learned_from() -> None:
+def test_costs_add_up_to_the_steps_they_were_learned_from():
     given = build_step_table([measured(case) for case in cases()], CPU)
     found = given.parts @ fit_part_costs(given)
     assert np.median(abs(found / given.seconds - 1)) < 0.03
 
 
-def test_a_network_that_was_not_measured_is_predicted_from_its_parts() -> None:
+def test_a_network_that_was_not_measured_is_predicted_from_its_parts():
     case = network(40, 4, 8, image=20)
     assert predict_one_step(fitted(), case).seconds == pytest.approx(seconds_of(case), rel=0.1)
 
 
-def test_seconds_never_fall_when_batch_grows() -> None:
+def test_seconds_never_fall_when_batch_grows():
     for width, depth, image in ((8, 2, 16), (20, 3, 40), (64, 6, 8), (500, 2, 4)):
         case = network(width, depth, 1, image=image)
         batches = (*range(1, 40), 64, 100, 1000, 10**6)
@@ -44,7 +41,7 @@ def test_seconds_never_fall_when_batch_grows() -> None:
         assert times == sorted(times)
 
 
-def test_low_seconds_high_stand_in_this_order_and_cover_what_was_held_out() -> None:
+def test_low_seconds_high_stand_in_this_order_and_cover_what_was_held_out():
     inside = 0
     for place, case in enumerate(cases()):
         found = predict_one_step(fitted(), case)
@@ -80,6 +77,6 @@ ROWS = [measured(case) for case in cases()]
     ],
     ids=["too few", "two machines", "two precisions", "both modes", "one model alone"],
 )
-def test_steps_that_make_no_fit_are_refused(rows: list[StepMeasurement], said: str) -> None:
+def test_steps_that_make_no_fit_are_refused(rows, said):
     with pytest.raises(UsageError, match=said):
         fit_steps("x", rows, CPU)

@@ -1,9 +1,6 @@
 """Times worked out ahead: few knots, close between them, and no jump or bend is smeared."""
 
-from __future__ import annotations
-
 import random
-from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import pytest
@@ -14,7 +11,6 @@ from perfctl.orchestrator.predict import grid as step_grid
 from perfctl.orchestrator.predict.grid import (
     LARGEST,
     TOLERANCE,
-    Curve,
     CurveKnot,
     compute_time_grid,
     sample_curve,
@@ -31,7 +27,7 @@ from tests.sample import sample
 CPU = Machine("Desk CPU", "cpu", {"fp32": 4e11}, 4e10, 64e9, sms=16)
 
 
-def between(curve: Curve, batch: int) -> CurveKnot:
+def between(curve, batch):
     """As the page does it: the straight line between the knots around a batch size."""
     left, right = next(pair for pair in pairwise(curve) if pair[0].batch <= batch <= pair[1].batch)
     part = (batch - left.batch) / (right.batch - left.batch)
@@ -39,28 +35,26 @@ def between(curve: Curve, batch: int) -> CurveKnot:
     return CurveKnot(batch, value, low, high)
 
 
-def figure(
-    of: Callable[[int], float],
-) -> Callable[[Sequence[int]], list[tuple[float, float, float]]]:
+def figure(of):
     return lambda batches: [(of(batch), of(batch) / 2, of(batch) * 2) for batch in batches]
 
 
-def worst(curve: tuple[CurveKnot, ...], of: Callable[[int], float], batches: list[int]) -> float:
+def worst(curve, of, batches):
     return max(abs(between(curve, batch).value / of(batch) - 1) for batch in batches)
 
 
 EVERY = [*range(1, 3000), *range(3000, LARGEST, 17), LARGEST]
 
 
-def test_a_straight_line_needs_its_ends_alone() -> None:
+def test_a_straight_line_needs_its_ends_alone():
     curve = sample_curve(figure(lambda batch: 3.0 + 0.25 * batch))
     assert [knot.batch for knot in curve] == [1, LARGEST]
     assert worst(curve, lambda batch: 3.0 + 0.25 * batch, EVERY) < 1e-12
 
 
 @pytest.mark.parametrize("bend", [2, 9, 37, 1000, 40_000])
-def test_a_bend_is_kept(bend: int) -> None:
-    def of(batch: int) -> float:
+def test_a_bend_is_kept(bend):
+    def of(batch):
         return max(1.0, batch / bend)
 
     curve = sample_curve(figure(of))
@@ -69,8 +63,8 @@ def test_a_bend_is_kept(bend: int) -> None:
 
 
 @pytest.mark.parametrize("jump", [3, 48, 777, 30_001])
-def test_a_jump_lies_between_two_neighbours(jump: int) -> None:
-    def of(batch: int) -> float:
+def test_a_jump_lies_between_two_neighbours(jump):
+    def of(batch):
         return 1.0 + (0.3 if batch >= jump else 0.0)
 
     curve = sample_curve(figure(of))
@@ -82,7 +76,7 @@ def test_a_jump_lies_between_two_neighbours(jump: int) -> None:
 @pytest.mark.parametrize(
     "spec", ["mlp", "inception", "vgg:batchnorm=yes", "resnet:depth=50,image=224,classes=1000"]
 )
-def test_off_the_knots_every_gpu_is_within_one_percent_of_the_prediction(spec: str) -> None:
+def test_off_the_knots_every_gpu_is_within_one_percent_of_the_prediction(spec):
     one, boards = (
         plan_network(spec),
         [machines.build_board_machine(board) for board in sample(BOARDS, 6)],
@@ -110,7 +104,7 @@ def test_off_the_knots_every_gpu_is_within_one_percent_of_the_prediction(spec: s
     assert compared > 30
 
 
-def test_the_split_of_a_roofline_is_that_of_its_layers() -> None:
+def test_the_split_of_a_roofline_is_that_of_its_layers():
     one, machine = plan_network("resnet"), machines.build_board_machine(BOARDS[0])
     cell = compute_time_grid(one, [machine]).cells[1]
     assert cell.way
@@ -137,7 +131,7 @@ def test_the_split_of_a_roofline_is_that_of_its_layers() -> None:
         )
 
 
-def test_what_was_measured_at_other_batches_is_said_without_one() -> None:
+def test_what_was_measured_at_other_batches_is_said_without_one():
     one = plan_network("mlp")
     case = one.make_step_spec(32, "fp32", "sgd")
     measured = [StepMeasurement(case, CPU.name, 0.01, 0.009, 0.011)]

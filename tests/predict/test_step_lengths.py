@@ -17,7 +17,7 @@ POINT = BenchPoint(
 )
 
 
-def test_a_step_is_without_the_phases_that_bring_its_samples() -> None:
+def test_a_step_is_without_the_phases_that_bring_its_samples():
     steps = [
         Step(0, "step", 0, 100),
         Step(0, "data", 0, 30),
@@ -31,7 +31,7 @@ def test_a_step_is_without_the_phases_that_bring_its_samples() -> None:
     assert list_step_durations(steps) == [65, 83]
 
 
-def test_a_bench_file_and_peaks_call_a_cpu_alike() -> None:
+def test_a_bench_file_and_peaks_call_a_cpu_alike():
     record: dict[str, Any] = {
         "device": "AMD EPYC",
         "kind": "cpu",
@@ -51,7 +51,7 @@ def test_a_bench_file_and_peaks_call_a_cpu_alike() -> None:
     )
 
 
-def test_a_step_of_no_length_is_none() -> None:
+def test_a_step_of_no_length_is_none():
     assert list_step_durations(
         [Step(0, "step", 0, 0), Step(1, "step", 0, 1), Step(2, "warmup", 0, 9)]
     ) == [1]

@@ -1,18 +1,15 @@
 """Every part and feature of a step, worked out by hand for one operation of each group."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
 
 from perfctl.orchestrator.counts.hardware.machines import (
     BOARDS,
-    Board,
     Machine,
     build_board_machine,
 )
-from perfctl.orchestrator.predict.operations import Operation, StepSpec, get_element_bytes
+from perfctl.orchestrator.predict.operations import get_element_bytes
 from perfctl.orchestrator.predict.step_parts import (
     CLASS_OF,
     FEATURES,
@@ -31,14 +28,14 @@ from tests.make.steps import network, with_batch
 from tests.make.works import by_part, moving, product
 
 
-def seen(case: StepSpec, machine: Machine = CPU) -> dict[str, float]:
+def seen(case, machine=CPU):
     """Parts that are not 0, apart from the step's own millisecond."""
     found = by_part(sum_part_seconds(case, machine))
     assert found.pop("step forward") == 1e-3
     return {name: seconds for name, seconds in found.items() if seconds}
 
 
-def features_of(case: StepSpec) -> dict[str, float]:
+def features_of(case):
     return dict(
         zip(FEATURES, compute_step_features(case, sum_part_seconds(case, CPU)), strict=True)
     )
@@ -48,7 +45,7 @@ ARITHMETIC = 2 * 2 * 360000 / 100e9
 """Seconds of CONV's multiply-adds at the peak: 2 samples, 2 FLOPs each."""
 
 
-def test_every_part_of_a_convolution_in_training_and_what_inference_has_of_it() -> None:
+def test_every_part_of_a_convolution_in_training_and_what_inference_has_of_it():
     calls = 3
     twice_backward = {
         "conv": ARITHMETIC,
@@ -81,9 +78,7 @@ def test_every_part_of_a_convolution_in_training_and_what_inference_has_of_it() 
         (CONV._replace(kind="matmul", weights=0.0, first=True), 1),
     ],
 )
-def test_backward_has_one_product_for_each_input_that_needs_a_gradient(
-    work: Operation, products: int
-) -> None:
+def test_backward_has_one_product_for_each_input_that_needs_a_gradient(work, products):
     found = seen(case_of(work))
     group = classify_operation(work)
     assert found[f"{group} backward"] == pytest.approx(products * found[f"{group} forward"])
@@ -91,7 +86,7 @@ def test_backward_has_one_product_for_each_input_that_needs_a_gradient(
     assert ("tensors optimizer" in found) == (work.weights > 0)
 
 
-def test_what_moves_bytes_alone_moves_them_once_more_backward_except_copies() -> None:
+def test_what_moves_bytes_alone_moves_them_once_more_backward_except_copies():
     norm = moving("norm", 100, 100, 16, calls=2)
     moved = 2 * 2 * 200 * 4 / 20e9
     assert seen(case_of(norm)) == pytest.approx(
@@ -113,7 +108,7 @@ def test_what_moves_bytes_alone_moves_them_once_more_backward_except_copies() ->
 POOL = moving("pool", 400, 100, kernel=9)
 
 
-def test_a_pools_window_is_read_forward_and_backward() -> None:
+def test_a_pools_window_is_read_forward_and_backward():
     found, window = seen(case_of(POOL)), pytest.approx(2 * 100 * 9 * 4 / 20e9)
     assert found["window forward"] == found["window backward"] == window
     assert "window backward" not in seen(case_of(POOL, training=False))
@@ -130,19 +125,15 @@ def test_a_pools_window_is_read_forward_and_backward() -> None:
         (2**23 + 2, 30 * 2**20 + 8, 8),
     ],
 )
-def test_bytes_beyond_2_and_32_mib_are_spilled_and_overflow(
-    elements: int, spilled: int, overflow: int
-) -> None:
+def test_bytes_beyond_2_and_32_mib_are_spilled_and_overflow(elements, spilled, overflow):
     found = seen(case_of(moving("activation", elements / 2, elements / 2), batch=1))
     for name, beyond in (("spilled", spilled), ("overflow", overflow)):
         for phase in ("forward", "backward"):
             assert found.get(f"{name} {phase}", 0.0) == pytest.approx(beyond / 20e9)
 
 
-def test_gradients_of_weights_beyond_32_mib_are_memory_that_is_mapped_anew_and_so_is_what_adam_makes_of_them() -> (
-    None
-):
-    def one(weights: float, optimizer: str, *, training: bool = True) -> dict[str, float]:
+def test_gradients_of_weights_beyond_32_mib_are_memory_that_is_mapped_anew_and_so_is_what_adam_makes_of_them():
+    def one(weights, optimizer, *, training=True):
         work = product("linear", 100, 10, 1, 10, 10, weights, calls=3)
         found = seen(replace(case_of(work, training=training), optimizer=optimizer, batch=1))
         return {name: seconds for name, seconds in found.items() if name.startswith("fresh")}
@@ -158,7 +149,7 @@ def test_gradients_of_weights_beyond_32_mib_are_memory_that_is_mapped_anew_and_s
 
 
 @pytest.mark.parametrize(("optimizer", "values"), [("sgd", 3), ("momentum", 5), ("adam", 7)])
-def test_an_optimizer_reads_and_writes_each_of_its_values(optimizer: str, values: int) -> None:
+def test_an_optimizer_reads_and_writes_each_of_its_values(optimizer, values):
     case = replace(case_of(CONV, optimizer=optimizer), parameters=10_000_000)
     found = seen(case)
     assert found["bytes optimizer"] == pytest.approx(10_000_000 * values * 4 / 20e9)
@@ -186,7 +177,7 @@ def test_an_optimizer_reads_and_writes_each_of_its_values(optimizer: str, values
         ("pool", 4, 0, "pool"),
     ],
 )
-def test_the_group_of_an_operation(kind: str, kernel: float, depth: float, group: str) -> None:
+def test_the_group_of_an_operation(kind, kernel, depth, group):
     assert classify_operation(product(kind, 1, 1, depth, 0, 0, kernel=kernel)) == group
 
 
@@ -195,7 +186,7 @@ TENSOR = Machine(
 )
 
 
-def test_a_depthwise_convolution_is_neither_narrow_nor_shallow_and_off_the_tensor_cores() -> None:
+def test_a_depthwise_convolution_is_neither_narrow_nor_shallow_and_off_the_tensor_cores():
     case = case_of(CONV._replace(kind="grouped_conv", depth=9.0), precision="fp16")
     found = seen(case, TENSOR)
     assert found["depthwise forward"] == pytest.approx(2 * 2 * 360000 / 10e12)
@@ -204,7 +195,7 @@ def test_a_depthwise_convolution_is_neither_narrow_nor_shallow_and_off_the_tenso
     assert found["depthwise bytes forward"] == pytest.approx(2 * 1200 * 2 / 800e9)
 
 
-def chip(**peaks: float) -> Machine:
+def chip(**peaks):
     return Machine("G", "gpu", {name.replace("_", " "): peak for name, peak in peaks.items()}, 1.0)
 
 
@@ -220,13 +211,13 @@ def chip(**peaks: float) -> Machine:
     ],
 )
 def test_a_precision_runs_on_its_own_path_and_a_depthwise_convolution_off_the_tensor_cores(
-    machine: Machine, precision: str, peak: float, depthwise: float
-) -> None:
+    machine, precision, peak, depthwise
+):
     assert get_peak_flops(machine, precision) == peak
     assert get_peak_flops(machine, precision, depthwise=True) == depthwise
 
 
-def test_operations_that_differ_in_more_than_their_layer_are_not_merged() -> None:
+def test_operations_that_differ_in_more_than_their_layer_are_not_merged():
     alike = (CONV, CONV._replace(layer="d", calls=4), CONV._replace(stride=2))
     assert merge_operations(alike) == (
         CONV._replace(layer="", calls=5),
@@ -234,7 +225,7 @@ def test_operations_that_differ_in_more_than_their_layer_are_not_merged() -> Non
     )
 
 
-def test_features_are_shares_means_and_counts_of_the_step() -> None:
+def test_features_are_shares_means_and_counts_of_the_step():
     grouped = product("grouped_conv", 50.0, 2.0, 18.0, 10.0, 10.0, 9.0, kernel=9)
     depthwise = grouped._replace(depth=9.0, macs=500.0)
     linear = product("linear", 5.0, 20.0, 40.0, 40.0, 60.0, 7.0, calls=2)
@@ -246,7 +237,7 @@ def test_features_are_shares_means_and_counts_of_the_step() -> None:
     operations = 1 + 1 + 1 + 2 + 1 + 3
     moved = sum(seconds for name, seconds in seen(case).items() if " bytes " in name)
 
-    def mean(size: str) -> float:
+    def mean(size):
         """Harmonic, by multiply-adds."""
         parts = (work.calls * work.macs / getattr(work, size) for work in works if work.macs)
         return macs / sum(parts)
@@ -273,9 +264,7 @@ def test_features_are_shares_means_and_counts_of_the_step() -> None:
     )
 
 
-def test_the_roofline_adds_the_larger_of_arithmetic_and_bytes_of_each_operation_and_direction() -> (
-    None
-):
+def test_the_roofline_adds_the_larger_of_arithmetic_and_bytes_of_each_operation_and_direction():
     norm = moving("norm", 100, 100)
     moved = (2 * 1200 + 3600) * 4 / 20e9
     assert moved < ARITHMETIC
@@ -290,11 +279,11 @@ def test_the_roofline_adds_the_larger_of_arithmetic_and_bytes_of_each_operation_
     ("size", "names"),
     [(8, ["fp64"]), (4, ["fp32", "tf32"]), (2, ["fp16", "bf16"]), (1, ["int8", "fp8"])],
 )
-def test_the_bytes_of_an_element(size: int, names: list[str]) -> None:
+def test_the_bytes_of_an_element(size, names):
     assert {get_element_bytes(name) for name in names} == {size}
 
 
-def test_sizes_that_are_not_known_or_below_one_count_as_one() -> None:
+def test_sizes_that_are_not_known_or_below_one_count_as_one():
     work = CONV._replace(kind="rnn", columns=0.0, depth=0.0, rows=0.0)
     found = seen(case_of(work))
     assert found["narrow forward"] == found["shallow forward"] == pytest.approx(64 * ARITHMETIC)
@@ -302,7 +291,7 @@ def test_sizes_that_are_not_known_or_below_one_count_as_one() -> None:
     assert {shape[name] for name in ("columns", "depth", "rows", "matrix share")} == {1.0}
 
 
-def test_features_of_a_network_without_products_and_of_next_to_nothing() -> None:
+def test_features_of_a_network_without_products_and_of_next_to_nothing():
     case = case_of(moving("norm", 0.25, 0.25), training=False)
     assert features_of(case) == pytest.approx(
         {
@@ -326,9 +315,7 @@ def test_features_of_a_network_without_products_and_of_next_to_nothing() -> None
     )
 
 
-def test_an_optimizer_that_is_not_known_keeps_nothing_and_a_few_parameters_overflow_no_cache() -> (
-    None
-):
+def test_an_optimizer_that_is_not_known_keeps_nothing_and_a_few_parameters_overflow_no_cache():
     found = seen(case_of(CONV, optimizer="other"))
     assert found["bytes optimizer"] == pytest.approx(1000 * 3 * 4 / 20e9)
     assert "overflow optimizer" not in found and "adam optimizer" not in found
@@ -347,25 +334,21 @@ UNKNOWN = r"\(its peak is unknown\)"
         ("fp64", f"fast fp64 {UNKNOWN}"),
     ],
 )
-def test_a_precision_without_a_path_is_refused_with_those_the_chip_has(
-    precision: str, said: str
-) -> None:
+def test_a_precision_without_a_path_is_refused_with_those_the_chip_has(precision, said):
     gpu = chip(fp32=9.0, tensor_fp16=0.0, fp16=0.2, tensor_int8=70.0)
     assert get_peak_flops(gpu, "fp32") == 9.0
     with pytest.raises(ValueError, match=rf"^G has no {said}\. Available precisions: fp32$"):
         get_peak_flops(gpu, precision)
 
 
-def test_a_cpu_has_no_tf32() -> None:
+def test_a_cpu_has_no_tf32():
     said = rf"^Test CPU has no TF32 {UNKNOWN}\. Available precisions: fp32$"
     with pytest.raises(ValueError, match=said):
         get_peak_flops(CPU, "tf32")
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
-def test_tf32_is_refused_where_the_chip_has_none_and_is_no_slower_than_fp32_where_it_has(
-    board: Board,
-) -> None:
+def test_tf32_is_refused_where_the_chip_has_none_and_is_no_slower_than_fp32_where_it_has(board):
     machine = build_board_machine(board)
     if "tensor tf32" in machine.flops_per_second:
         assert get_peak_flops(machine, "tf32") >= get_peak_flops(machine, "fp32")
@@ -374,7 +357,7 @@ def test_tf32_is_refused_where_the_chip_has_none_and_is_no_slower_than_fp32_wher
             get_peak_flops(machine, "tf32")
 
 
-def test_a_roofline_leaves_out_what_is_no_floor_and_adds_the_optimizer_in_training_alone() -> None:
+def test_a_roofline_leaves_out_what_is_no_floor_and_adds_the_optimizer_in_training_alone():
     large = moving("activation", 2**24, 2**24, calls=2)
     moved = (2 * 2 * 2**25 + 2 * 500) * 4 / 20e9
     assert compute_step_floor(case_of(large, POOL, training=False), CPU) == pytest.approx(moved)
@@ -383,7 +366,7 @@ def test_a_roofline_leaves_out_what_is_no_floor_and_adds_the_optimizer_in_traini
     )
 
 
-def test_no_part_and_no_increasing_feature_falls_when_batch_grows() -> None:
+def test_no_part_and_no_increasing_feature_falls_when_batch_grows():
     case = network(16, 3, 1)
     before = sum_part_seconds(case, CPU)
     for batch in (2, 3, 8, 50, 1000):
@@ -408,10 +391,10 @@ def test_no_part_and_no_increasing_feature_falls_when_batch_grows() -> None:
         ("step", "operations", ["step forward"]),
     ],
 )
-def test_the_class_of_a_part_and_what_limits_it(kind: str, limit: str, names: list[str]) -> None:
+def test_the_class_of_a_part_and_what_limits_it(kind, limit, names):
     assert [CLASS_OF[name] for name in names] == [kind] * len(names)
     assert [LIMIT_OF[name] for name in names] == [limit] * len(names)
 
 
-def test_every_part_names_its_phase() -> None:
+def test_every_part_names_its_phase():
     assert {name.rpartition(" ")[2] for name in PARTS} == {"forward", "backward", "optimizer"}

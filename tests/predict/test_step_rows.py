@@ -1,10 +1,7 @@
 """What a step model is learned from: rows of layers and phases with their weights, and the classes
 of parts; no fit."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -19,7 +16,7 @@ BARE = StepMeasurement(CASE, CPU.name, 8.0, 7.0, 9.0)
 RECORD = StepMeasurement(CASE, CPU.name, 8.0, 7.0, 9.0, forward=2.0, backward=4.5, optimizer=10.0)
 
 
-def test_a_phase_weighs_as_the_root_of_its_share_of_the_step_and_half_at_most() -> None:
+def test_a_phase_weighs_as_the_root_of_its_share_of_the_step_and_half_at_most():
     rows = build_timed_phase_rows(RECORD, CPU)
     assert [(clocks, seconds) for _, clocks, seconds, _ in rows] == [
         (0.0, 2.0),
@@ -44,13 +41,11 @@ def test_a_phase_weighs_as_the_root_of_its_share_of_the_step_and_half_at_most() 
         ({"case": replace(CASE, training=False)}, 0),
     ],
 )
-def test_phases_that_were_not_measured_and_those_of_inference_have_no_rows(
-    changes: dict[str, Any], count: int
-) -> None:
+def test_phases_that_were_not_measured_and_those_of_inference_have_no_rows(changes, count):
     assert len(build_timed_phase_rows(replace(RECORD, **changes), CPU)) == count
 
 
-def test_layers_of_a_kind_and_direction_are_one_row_with_a_clock_for_each() -> None:
+def test_layers_of_a_kind_and_direction_are_one_row_with_a_clock_for_each():
     times = {
         ("conv0", "forward"): 1.0,
         ("conv1", "forward"): 2.0,
@@ -77,7 +72,7 @@ def test_layers_of_a_kind_and_direction_are_one_row_with_a_clock_for_each() -> N
     )  # phases first
 
 
-def test_layers_without_a_name_have_no_row_and_both_directions_of_a_kind_have_one_each() -> None:
+def test_layers_without_a_name_have_no_row_and_both_directions_of_a_kind_have_one_each():
     nameless = replace(CASE, works=tuple(work._replace(layer="") for work in CASE.works))
     assert (
         build_timed_layer_rows(

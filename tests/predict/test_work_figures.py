@@ -19,7 +19,7 @@ from perfctl.records.paper import OpShape
 from tests.make.works import by_part, moving, product
 
 
-def shape(op: str, inputs: tuple[Any, ...], outputs: tuple[Any, ...], **more: Any) -> OpShape:
+def shape(op, inputs, outputs, **more):
     fields = {
         "layer": "l",
         "kind": "",
@@ -31,7 +31,7 @@ def shape(op: str, inputs: tuple[Any, ...], outputs: tuple[Any, ...], **more: An
     return OpShape(op=op, inputs=inputs, outputs=outputs, **fields)
 
 
-def only(op: OpShape, batch: int) -> Operation:
+def only(op, batch):
     (work,) = list_operations([op], batch)
     return work
 
@@ -171,9 +171,7 @@ CASES: list[tuple[str, tuple[Any, ...], tuple[Any, ...], dict[str, Any], Operati
 
 
 @pytest.mark.parametrize(("op", "inputs", "outputs", "attributes", "work"), CASES)
-def test_figures_of_one_sample_of_two(
-    op: str, inputs: Any, outputs: Any, attributes: dict[str, Any], work: Operation
-) -> None:
+def test_figures_of_one_sample_of_two(op, inputs, outputs, attributes, work):
     parameters = attributes.get("parameters", 0)
     batch = 1 if op == "aten.convolution" and len(inputs[0]) == 2 else 2
     found = only(shape(op, inputs, outputs, attributes=attributes, parameters=parameters), batch)
@@ -181,44 +179,44 @@ def test_figures_of_one_sample_of_two(
     assert found == work._replace(first=first)
 
 
-def test_operations_stand_in_the_order_of_their_positions_with_their_calls() -> None:
+def test_operations_stand_in_the_order_of_their_positions_with_their_calls():
     works = list_operations([relu(position=5, calls=3), mm(position=1)], 2)
     assert [(work.kind, work.calls) for work in works] == [("matmul", 1), ("activation", 3)]
 
 
-def step_of(*works: Operation, batch: int = 4, training: bool = True) -> StepSpec:
+def step_of(*works, batch=4, training=True):
     return StepSpec("m", "f", works, batch, training, "fp32", "sgd" if training else "", 0)
 
 
-def test_a_case_counts_the_calls_of_all_its_operations_at_its_batch() -> None:
+def test_a_case_counts_the_calls_of_all_its_operations_at_its_batch():
     conv, linear = product("conv", 5, 1, 1, 0, 0, calls=3), product("linear", 7, 1, 1, 0, 0)
     assert step_of(conv, linear).forward_macs_of_batch == 4 * (3 * 5 + 7)
 
 
-def relu(**more: Any) -> OpShape:
+def relu(**more):
     return shape("aten.relu", ((2, 4),), ((2, 4),), **more)
 
 
-def mm(**more: Any) -> OpShape:
+def mm(**more):
     return shape("aten.mm", ((8, 5), (5, 3)), ((8, 3),), **more)
 
 
-def mm_backward(layer: str, role: str) -> OpShape:
+def mm_backward(layer, role):
     return mm(direction="backward", layer=layer, attributes={"role": role})
 
 
-def gru(needs_input: bool) -> OpShape:
+def gru(needs_input):
     sizes = {"rows": 8, "hidden_size": 7, "input_size": 5, "needs_input": needs_input}
     return shape("perfctl.gru", ((4, 2, 5),), ((4, 2, 7),), parameters=9, attributes=sizes)
 
 
-def conv(batch: int = 2, **more: Any) -> OpShape:
+def conv(batch=2, **more):
     attributes = {"bias": True, "stride": [2, 2], "padding": [1, 1], "groups": 1}
     inputs, outputs = ((batch, 8, 10, 10), (16, 8, 3, 3), (16,)), ((batch, 16, 5, 5),)
     return shape("aten.convolution", inputs, outputs, parameters=9, attributes=attributes, **more)
 
 
-def conv_backward(*mask: bool, side: int = 10, **more: Any) -> OpShape:
+def conv_backward(*mask, side=10, **more):
     return shape(
         "aten.convolution_backward",
         ((2, 16, 5, 5), (2, 8, side, side), (16, 8, 3, 3)),
@@ -282,18 +280,16 @@ def conv_backward(*mask: bool, side: int = 10, **more: Any) -> OpShape:
         pytest.param([relu(attributes={"recompute": True})], [], id="computed again"),
     ],
 )
-def test_the_input_of_the_first_layer_needs_no_gradient(
-    ops: list[OpShape], first: list[bool]
-) -> None:
+def test_the_input_of_the_first_layer_needs_no_gradient(ops, first):
     assert [work.first for work in list_operations(ops, 2)] == first
 
 
 @pytest.mark.parametrize("batch", [1, 3, 64])
-def test_what_is_per_sample_does_not_depend_on_the_traced_batch(batch: int) -> None:
+def test_what_is_per_sample_does_not_depend_on_the_traced_batch(batch):
     assert list_operations([conv(batch)], batch) == list_operations([conv(2)], 2)
 
 
-def test_what_is_done_to_weights_is_done_once_whatever_the_batch() -> None:
+def test_what_is_done_to_weights_is_done_once_whatever_the_batch():
     """Weights of 4 channels and 27 elements each, standardised as batch norm does it; scales and
     statistics have no batch either."""
     standardised = shape(
@@ -314,8 +310,8 @@ def test_what_is_done_to_weights_is_done_once_whatever_the_batch() -> None:
 
 @pytest.mark.parametrize(("training", "times"), [(True, 2), (False, 1)])
 def test_the_bytes_of_work_on_weights_do_not_grow_with_batch_and_no_optimizer_sees_them(
-    training: bool, times: int
-) -> None:
+    training, times
+):
     work = moving("norm", 0, 0, 2 * 4 * 27, calls=3)
     for batch in (1, 64):
         case = step_of(work, batch=batch, training=training)
@@ -330,7 +326,7 @@ def test_the_bytes_of_work_on_weights_do_not_grow_with_batch_and_no_optimizer_se
     )
 
 
-def test_a_counter_of_batches_has_no_elements_and_no_backward_pass() -> None:
+def test_a_counter_of_batches_has_no_elements_and_no_backward_pass():
     counter = only(shape("aten.add_", ((), None), ((),), dtypes=("int64", "int64")), 2)
     assert counter.is_counter and counter.kind == "elementwise"
     assert not only(shape("aten.mul", ((), ()), ((),), dtypes=("float32",) * 3), 2).is_counter
@@ -338,7 +334,7 @@ def test_a_counter_of_batches_has_no_elements_and_no_backward_pass() -> None:
     assert (found["operations forward"], found["operations backward"]) == (MICROSECOND, 0)
 
 
-def test_the_host_starts_a_counter_once_and_what_has_a_gradient_three_times() -> None:
+def test_the_host_starts_a_counter_once_and_what_has_a_gradient_three_times():
     works = (
         moving("elementwise", 0, 0, calls=20),
         moving("activation", 4, 4, calls=7),

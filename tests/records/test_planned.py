@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.records.paper import Plan, PlanLayer, Shape
+from perfctl.records.paper import Plan, PlanLayer
 
 CONV = PlanLayer(
     "conv1", "conv", (-1,), (3, 32, 30), (16, 15, 14), kernel=5, stride=2, padding=1, bias=True
@@ -14,7 +14,7 @@ NORM = PlanLayer("bn1", "norm", (0,), (16, 15, 14), (16, 15, 14))
 FULL = PlanLayer("fc", "linear", (1,), (3360, 1, 1), (10, 1, 1))
 
 
-def layer(kind: str, of: tuple[int, ...], given: Shape, gives: Shape) -> PlanLayer:
+def layer(kind, of, given, gives):
     return PlanLayer(kind, kind, of, given, gives)
 
 

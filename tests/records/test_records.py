@@ -1,7 +1,5 @@
 """Percentiles, names of ranges, and batch sizes that a program did not use."""
 
-from __future__ import annotations
-
 import pytest
 
 from perfctl.records.ranges import DIRECTIONS, RangeName, parse_range_name
@@ -140,6 +138,6 @@ def test_the_sentence_names_all_sizes():
         (1000, "row", "1,000 rows have"),
     ],
 )
-def test_a_count_of_one_has_a_singular_noun_and_verb(count: int, noun: str, text: str) -> None:
+def test_a_count_of_one_has_a_singular_noun_and_verb(count, noun, text):
     assert pluralize_count(count, noun, "has", "have") == text
     assert pluralize_count(count, noun) == text.rpartition(" ")[0]

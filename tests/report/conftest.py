@@ -1,12 +1,7 @@
 """The browser of the report tests."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +9,7 @@ from perfctl.orchestrator.cli.main import run_command_line
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
+def browser():
     """Debian's Chromium under Playwright; skips where either is missing."""
     chromium = shutil.which("chromium")
     if chromium is None or importlib.util.find_spec("playwright") is None:
@@ -34,7 +29,7 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def calculator_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def calculator_page(tmp_path_factory):
     """What ``perfctl calculator`` writes without a store: the page of all its tests. Read only."""
     folder = tmp_path_factory.mktemp("calculator")
     words = [

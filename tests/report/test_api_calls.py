@@ -1,20 +1,18 @@
 """Tables of API calls and of ranges: shares of a domain, and GPU time beside the time on
 the host."""
 
-from __future__ import annotations
-
 from perfctl.orchestrator.report.page import study
 from perfctl.records.report import ApiCall, Copy, Operation, Range
 from tests.make.synthetic import V100, make_run
 from tests.report.outline import printed, terminal_run
 
 
-def rows(table: object) -> list[dict[str, str]]:
+def rows(table):
     labels = [column.label for column in table.columns]  # type: ignore[attr-defined]
     return [dict(zip(labels, (cell.text for cell in row), strict=True)) for row in table.rows]  # type: ignore[attr-defined]
 
 
-def test_a_call_has_its_share_of_its_own_domain_and_its_mean() -> None:
+def test_a_call_has_its_share_of_its_own_domain_and_its_mean():
     calls = [
         ApiCall("cuda", "cudaLaunchKernel", 4, 3000, 500, 1000),
         ApiCall("cuda", "cudaMalloc", 1, 1000, 1000, 1000),
@@ -30,9 +28,7 @@ def test_a_call_has_its_share_of_its_own_domain_and_its_mean() -> None:
     assert float(found[0]["mean"]) == 3000 / 4
 
 
-def test_calls_of_hip_come_first_under_a_heading_that_fits_them_and_the_terminal_shows_their_names_whole() -> (
-    None
-):
+def test_calls_of_hip_come_first_under_a_heading_that_fits_them_and_the_terminal_shows_their_names_whole():
     """463 ms, as a wait of SGLang's has, beside calls of 180 ns; two names that begin alike."""
     calls = [
         ApiCall("hip", "hipMemcpyWithStream", 1, 463_000_000, 463_000_000, 463_000_000),
@@ -49,7 +45,7 @@ def test_calls_of_hip_come_first_under_a_heading_that_fits_them_and_the_terminal
     assert "463 ms" in shown and "463,000,000 ns" not in shown
 
 
-def test_ranges_are_sorted_by_gpu_time_and_name_which_time_is_the_hosts() -> None:
+def test_ranges_are_sorted_by_gpu_time_and_name_which_time_is_the_hosts():
     ranges = [
         Range(0, "fc:forward", None, 0, 100, 7, 0, None, gpu_ns=40, gpu_span_ns=60),
         Range(1, "fc:forward", None, 200, 300, 7, 0, None, gpu_ns=0),
@@ -67,7 +63,7 @@ def test_ranges_are_sorted_by_gpu_time_and_name_which_time_is_the_hosts() -> Non
     assert (found[2]["GPU time"], found[2]["GPU span"]) == ("–", "–")
 
 
-def test_copies_stand_apart_by_the_memory_and_the_pair_of_gpus_that_the_report_states() -> None:
+def test_copies_stand_apart_by_the_memory_and_the_pair_of_gpus_that_the_report_states():
     ends = {"start_ns": 0, "duration_ns": 500, "device_index": 0}
     copies = [
         Copy("HtoD", 10, **ends, source_memory="pageable", destination_memory="device"),
@@ -87,7 +83,7 @@ def test_copies_stand_apart_by_the_memory_and_the_pair_of_gpus_that_the_report_s
     ]
 
 
-def test_copies_have_their_rate_and_a_note_if_large_ones_are_far_below_the_link() -> None:
+def test_copies_have_their_rate_and_a_note_if_large_ones_are_far_below_the_link():
     ends = {"source_memory": "pageable", "destination_memory": "device"}
     copies = [
         Copy("HtoD", 4_000_000, 0, 2_000_000, **ends),
@@ -108,14 +104,14 @@ def test_copies_have_their_rate_and_a_note_if_large_ones_are_far_below_the_link(
     assert f"{4_000_000 / 2_000_000:.2f} GB/s, {2e9 / link:.1%}" in note
 
 
-def test_migrations_of_unified_memory_are_no_copies() -> None:
+def test_migrations_of_unified_memory_are_no_copies():
     copies = [Copy("HtoD", 10, 0, 500), Copy("unified HtoD", 20, 0, 700)]
     copied, moved = study.build_copy_tables([make_run(copies=copies)])
     assert [row["copy"] for row in rows(copied)] == ["HtoD"]
     assert [row["copy"] for row in rows(moved)] == ["unified HtoD"]
 
 
-def test_operators_kernels_and_calls_of_the_system_have_a_table_each() -> None:
+def test_operators_kernels_and_calls_of_the_system_have_a_table_each():
     figures = (1, 5, None, None, None, None)
     operations = [
         Operation("aten::mm", "cpu_op", *figures),

@@ -1,7 +1,5 @@
 """By which rule a counted figure is made of counters: said wherever the figure is."""
 
-from __future__ import annotations
-
 import perfctl
 from perfctl.orchestrator.counts.figure import Figure, sum_figures
 from perfctl.orchestrator.ledger.analysis import analyse_study
@@ -16,7 +14,7 @@ PLAIN = "fp32: FADD + FMUL + 2 FFMA"
 CORES = "tensor: 512 x tensor instructions (HMMA.884, fp32 accumulation)"
 
 
-def test_a_counted_figure_names_each_rule_once() -> None:
+def test_a_counted_figure_names_each_rule_once():
     figure = Figure(1000, "counted", rule=PLAIN)
     assert explain_figure_state(figure) == f"rule: {PLAIN}"
     assert PLAIN in (figure_cell(figure, "FLOP").title or "")
@@ -26,7 +24,7 @@ def test_a_counted_figure_names_each_rule_once() -> None:
     assert sum_figures([Figure(1, "counted", rule=PLAIN), both, both]).rule == f"{PLAIN}; {CORES}"
 
 
-def test_the_ledger_names_the_rules_below_the_table_and_in_every_row() -> None:
+def test_the_ledger_names_the_rules_below_the_table_and_in_every_row():
     runs = scenarios.make_runs(scenarios.Scenario(forward={"conv2": "fp16"}, batches=(16, 32)))
     (study,) = group_into_studies(runs)
     view = build_ledger_view(analyse_study(study))
@@ -38,7 +36,7 @@ def test_the_ledger_names_the_rules_below_the_table_and_in_every_row() -> None:
     assert set(frame.columns) - {"explanation"} <= set(read_ledger_column_facts())
 
 
-def test_instructions_that_only_move_constants_are_named_where_there_are_no_layers() -> None:
+def test_instructions_that_only_move_constants_are_named_where_there_are_no_layers():
     scenario = scenarios.Scenario(forward={"fc1": "phantom"}, batches=(16,))
     run = scenarios.make_runs(scenario)[0]
     # 4 a warp, 8 warps a block, a block for 256 of 16 x 128 outputs

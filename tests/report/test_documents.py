@@ -1,7 +1,5 @@
 """Markdown and LaTeX of results: every row and figure is there, and no name is taken for markup."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -26,12 +24,12 @@ SPECIAL = re.compile(r"(?<!\\)(?:\\\\)*[&%#_$~^]")
 """A character that LaTeX takes for a command, with no backslash before it."""
 
 
-def cells(line: str) -> list[str]:
+def cells(line):
     """The cells of one row of a table in LaTeX."""
     return [cell.strip() for cell in re.split(r"(?<!\\)&", line.removesuffix(" \\\\"))]
 
 
-def sound(document: str) -> list[list[str]]:
+def sound(document):
     """The rows of every table of a LaTeX document, after a check of its structure."""
     lines, open_now, rows, columns = document.splitlines(), list[str](), [], 0
     for line in lines:
@@ -54,7 +52,7 @@ def sound(document: str) -> list[list[str]]:
     return rows
 
 
-def hostile(*rows: tuple[str, str]) -> View:
+def hostile(*rows):
     """Return a view of hostile names with one table."""
     columns = (Column(HOSTILE, style="text"), Column("n"))
     cells = tuple(tuple(map(text_cell, row)) for row in rows)
@@ -62,7 +60,7 @@ def hostile(*rows: tuple[str, str]) -> View:
     return View(HOSTILE, (HOSTILE, "[label]"), (table,), notes=(HOSTILE,))
 
 
-def test_no_name_is_taken_for_a_command_of_latex() -> None:
+def test_no_name_is_taken_for_a_command_of_latex():
     document = write_latex(hostile((HOSTILE, "[1]"), ("[2pt]", "−1.5%")))
     rows = sound(document)
     assert len(rows) == 3 and rows[2][1] == "$-$1.5\\%"
@@ -73,7 +71,7 @@ def test_no_name_is_taken_for_a_command_of_latex() -> None:
     )
 
 
-def test_no_name_is_taken_for_markup_of_markdown() -> None:
+def test_no_name_is_taken_for_markup_of_markdown():
     text = write_markdown(hostile((HOSTILE, "1"), ("b", "2")))
     table = [line for line in text.splitlines() if line.startswith("|")]
     assert [line.count("|") for line in table] == [3] * 4, "two cells in every row"
@@ -82,7 +80,7 @@ def test_no_name_is_taken_for_markup_of_markdown() -> None:
 
 
 @pytest.mark.parametrize("form", ["md", "tex"])
-def test_a_ledger_has_every_layer_direction_and_batch_size_with_its_figures(form: str) -> None:
+def test_a_ledger_has_every_layer_direction_and_batch_size_with_its_figures(form):
     runs = [*synthetic.gpu_pair(1, 64), *synthetic.gpu_pair(11, 128)]
     found = [analyse_study(study) for study in group_into_studies(runs)]
     expected = {(row.layer, row.direction, row.batch) for one in found for row in one.ledger.rows}
@@ -106,7 +104,7 @@ def test_a_ledger_has_every_layer_direction_and_batch_size_with_its_figures(form
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_run_has_its_facts_and_findings(form: str) -> None:
+def test_a_run_has_its_facts_and_findings(form):
     run = synthetic.gpu_pair(1, 64)[1]
     text = FORMS[form](
         View(chapters=terminal.build_run_views(run, is_whole=True, is_document=True))

@@ -1,7 +1,5 @@
 """Findings: only what the numbers prove, in the order of the time at stake."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -30,31 +28,30 @@ from perfctl.records.report import (
     Step,
     Summary,
 )
-from perfctl.records.run import Run
 from tests.make import synthetic
 from tests.report.outline import analysed
 
 
-def said(*runs: Run) -> list[Finding]:
+def said(*runs):
     return list(list_findings(analysed(*runs)))
 
 
-def texts(*runs: Run) -> list[str]:
+def texts(*runs):
     return [item.text for item in said(*runs)]
 
 
-def the_one(words: str, *runs: Run) -> Finding:
+def the_one(words, *runs):
     (found,) = (item for item in said(*runs) if words in item.text)
     return found
 
 
-def test_the_ratio_furthest_from_one_comes_first_with_its_number() -> None:
+def test_the_ratio_furthest_from_one_comes_first_with_its_number():
     found = texts(*synthetic.gpu_pair(1, 16), *synthetic.gpu_pair(2, 64))
     assert found[0].startswith("conv2 forward executed 0.500 times the estimated FLOPs at batch 16")
     assert not any("fc1" in text and "paper" in text for text in found)
 
 
-def test_a_step_that_mostly_waits_is_said_with_its_share() -> None:
+def test_a_step_that_mostly_waits_is_said_with_its_share():
     nsys, ncu = synthetic.gpu_pair(1, 64)
     kernels = sum(kernel.duration_ns for kernel in nsys.report.kernels) / synthetic.STEPS
     steps = tuple(step._replace(duration_ns=int(kernels * 4)) for step in nsys.report.steps)
@@ -62,7 +59,7 @@ def test_a_step_that_mostly_waits_is_said_with_its_share() -> None:
     assert any("is busy for only 25.0% of a step at batch 64" in text for text in found)
 
 
-def test_a_rate_over_the_peak_is_a_warning_with_its_likely_cause() -> None:
+def test_a_rate_over_the_peak_is_a_warning_with_its_likely_cause():
     nsys, ncu = synthetic.gpu_pair(1, 64)
     fast = [kernel._replace(duration_ns=kernel.duration_ns // 10) for kernel in nsys.report.kernels]
     quick = synthetic.with_report(nsys, kernels=fast, steps=())
@@ -70,9 +67,7 @@ def test_a_rate_over_the_peak_is_a_warning_with_its_likely_cause() -> None:
     assert "of the fp32 peak of the Tesla V100-SXM2-16GB" in text and "wrong device" in text
 
 
-def test_the_largest_layer_is_named_at_both_ends_of_the_sweep_with_its_directions_added_up() -> (
-    None
-):
+def test_the_largest_layer_is_named_at_both_ends_of_the_sweep_with_its_directions_added_up():
     runs = synthetic.cpu_run(1, 16), synthetic.cpu_run(2, 256)
     first, rows = said(*runs)[0], analysed(*runs).ledger.rows
     shares = {
@@ -87,15 +82,15 @@ def test_the_largest_layer_is_named_at_both_ends_of_the_sweep_with_its_direction
     assert first.evidence == "ledger"
 
 
-def test_overlapping_spreads_are_no_change() -> None:
+def test_overlapping_spreads_are_no_change():
     assert any(
         "hardly changes" in text
         for text in texts(synthetic.cpu_run(1, 64), synthetic.cpu_run(2, 128))
     )
 
 
-def test_a_change_within_the_scatter_of_the_steps_is_not_ranked() -> None:
-    def steps(*each: int) -> tuple[Step, ...]:
+def test_a_change_within_the_scatter_of_the_steps_is_not_ranked():
+    def steps(*each):
         return tuple(Step(n, "step", None, ns) for n, ns in enumerate(each))
 
     runs = [
@@ -109,13 +104,13 @@ def test_a_change_within_the_scatter_of_the_steps_is_not_ranked() -> None:
     assert text.endswith("It is lowest at batch 32 with 50.0 ns.")
 
 
-def test_a_real_change_comes_with_its_factor() -> None:
+def test_a_real_change_comes_with_its_factor():
     found = texts(*synthetic.gpu_pair(1, 16), *synthetic.gpu_pair(2, 256))
     factor = ((20_000 + 900 * 16) / 16) / ((20_000 + 900 * 256) / 256)
     assert any(f"falls with the batch size by a factor of {factor:.1f}" in text for text in found)
 
 
-def test_missing_counts_and_failed_runs_are_warnings_and_one_reason_is_one_sentence() -> None:
+def test_missing_counts_and_failed_runs_are_warnings_and_one_reason_is_one_sentence():
     failed = synthetic.failed_run
     warnings = [item for item in said(synthetic.cpu_run(1, 64), failed(2, 256)) if item.warning]
     assert [item.evidence for item in warnings] == ["gaps", "runs"]
@@ -125,9 +120,7 @@ def test_missing_counts_and_failed_runs_are_warnings_and_one_reason_is_one_sente
     assert len(failures) == 1 and "The torch runs at batch 128, 256 failed" in failures[0]
 
 
-def test_a_foreign_report_names_its_largest_kernel_and_nothing_is_said_of_one_with_nothing_in_it() -> (
-    None
-):
+def test_a_foreign_report_names_its_largest_kernel_and_nothing_is_said_of_one_with_nothing_in_it():
     run = synthetic.foreign_run(1)
     assert texts(synthetic.with_report(run, kernels=[])) == []
     idle, kernel, *_ = texts(synthetic.foreign_run(1))
@@ -135,9 +128,7 @@ def test_a_foreign_report_names_its_largest_kernel_and_nothing_is_said_of_one_wi
     assert kernel == "gemm_v0<float> takes 80.0% of the kernel time (2.00 µs, 2 launches)."
 
 
-def test_a_foreign_report_says_how_much_of_the_time_the_gpu_worked_over_the_span_of_its_table() -> (
-    None
-):
+def test_a_foreign_report_says_how_much_of_the_time_the_gpu_worked_over_the_span_of_its_table():
     kernels = [
         Kernel(0, "a", start_ns=0, duration_ns=1000),
         Kernel(1, "b", start_ns=500, duration_ns=1000),
@@ -155,14 +146,14 @@ def test_a_foreign_report_says_how_much_of_the_time_the_gpu_worked_over_the_span
     assert not any("ran kernels" in text for text in texts(replace(run, profiler="ncu")))
 
 
-def test_the_device_that_ran_kernels_is_named() -> None:
+def test_the_device_that_ran_kernels_is_named():
     run = replace(synthetic.foreign_run(1), device=synthetic.V100)
     assert any(f"The {synthetic.V100.name} ran kernels for" in text for text in texts(run))
     long = replace(synthetic.V100, name="x" * 60)
     assert any("The GPU ran kernels for" in text for text in texts(replace(run, device=long)))
 
 
-def test_a_range_is_named_by_the_gpu_time_it_launched_and_not_by_its_time_on_the_host() -> None:
+def test_a_range_is_named_by_the_gpu_time_it_launched_and_not_by_its_time_on_the_host():
     ranges = [
         Range(0, "loader", None, 0, 90_000, 7, 0, None, gpu_ns=10),
         Range(1, "forward", None, 0, 407, 7, 0, None, gpu_ns=855),
@@ -171,7 +162,7 @@ def test_a_range_is_named_by_the_gpu_time_it_launched_and_not_by_its_time_on_the
     assert text == "Range forward launched the most GPU time: 855 ns. The host spent 407 ns in it."
 
 
-def test_calls_of_one_operator_are_one_range_without_the_numbers_of_emit_nvtx() -> None:
+def test_calls_of_one_operator_are_one_range_without_the_numbers_of_emit_nvtx():
     names = ("aten::mm, op_id = 7", "aten::mm, seq = 5, op_id = 8, input_op_ids = ((1, 0))")
     ranges = [
         Range(number, name, None, 0, 407, 7, 0, None, gpu_ns=gpu_ns)
@@ -181,7 +172,7 @@ def test_calls_of_one_operator_are_one_range_without_the_numbers_of_emit_nvtx() 
     assert text.startswith("Range aten::mm launched the most GPU time: 100 ns in 2 times.")
 
 
-def test_a_foreign_report_sets_copies_beside_kernels() -> None:
+def test_a_foreign_report_sets_copies_beside_kernels():
     copies = [Copy("HtoD", 4096, 0, 500), Copy("memset", 4096, 600, 125)]
     text = (
         "2 copies and memsets took 625 ns for 8.19 kB: 20.0% of the summed time of copies and "
@@ -190,9 +181,7 @@ def test_a_foreign_report_sets_copies_beside_kernels() -> None:
     assert text in texts(synthetic.foreign_run(1, copies=copies))
 
 
-def test_copies_before_the_first_kernel_are_named_because_the_gpu_s_time_does_not_hold_them() -> (
-    None
-):
+def test_copies_before_the_first_kernel_are_named_because_the_gpu_s_time_does_not_hold_them():
     run = synthetic.foreign_run(1)
     first = min(kernel.start_ns for kernel in run.report.kernels if kernel.start_ns is not None)
     before, after = Copy("HtoD", 4096, first - 1000, 900), Copy("DtoH", 4096, first, 100)
@@ -205,7 +194,7 @@ def test_copies_before_the_first_kernel_are_named_because_the_gpu_s_time_does_no
         assert stated.text.endswith(f"copies and kernels.{end}")
 
 
-def test_a_foreign_ncu_report_names_what_its_largest_kernel_executed() -> None:
+def test_a_foreign_ncu_report_names_what_its_largest_kernel_executed():
     counters = [
         *synthetic.fp_counters(0, 0, 0, 500),
         *synthetic.fp_counters(1, 0, 0, 500),
@@ -233,7 +222,7 @@ def test_a_foreign_ncu_report_names_what_its_largest_kernel_executed() -> None:
 SECOND = 1_000_000_000
 
 
-def sampled(field: str, values: list[float], **fields: object) -> Run:
+def sampled(field, values, **fields):
     """A log of one GPU, a sample a second."""
     empty = dict.fromkeys(Sample._fields[1:7])
     samples = [
@@ -287,15 +276,13 @@ def sampled(field: str, values: list[float], **fields: object) -> Run:
         ),
     ],
 )
-def test_samples_that_show_a_course_are_a_finding(
-    field: str, values: list[float], parts: tuple[str, ...]
-) -> None:
+def test_samples_that_show_a_course_are_a_finding(field, values, parts):
     found = [item for item in said(sampled(field, values)) if not item.warning]
     assert len(found) == bool(parts)
     assert all(part in item.text for item in found for part in parts)
 
 
-def test_an_idle_gpu_comes_before_a_busy_one() -> None:
+def test_an_idle_gpu_comes_before_a_busy_one():
     busy, idle = (
         [
             sample._replace(device_index=index)
@@ -312,7 +299,7 @@ def test_an_idle_gpu_comes_before_a_busy_one() -> None:
     ]
 
 
-def test_power_and_memory_are_the_finding_of_samples_without_a_course() -> None:
+def test_power_and_memory_are_the_finding_of_samples_without_a_course():
     samples = [
         Sample(second * SECOND, None, 4 * 2**20, 80 * 2**30, watts, 33.0, None, device)
         for device in range(8)
@@ -324,7 +311,7 @@ def test_power_and_memory_are_the_finding_of_samples_without_a_course() -> None:
     assert all(part in finding.text for part in parts)
 
 
-def test_reduced_clocks_are_a_finding_of_the_run_with_most_of_them() -> None:
+def test_reduced_clocks_are_a_finding_of_the_run_with_most_of_them():
     few, many = (
         sampled("throttle_reasons", ["none", "idle", *["idle+sw_power_cap"] * slow, *["none"] * 8])
         for slow in (2, 10)
@@ -334,7 +321,7 @@ def test_reduced_clocks_are_a_finding_of_the_run_with_most_of_them() -> None:
     assert "sw_power_cap" in found.text and "idle" not in found.text
 
 
-def test_what_a_foreign_report_is_without_is_a_warning() -> None:
+def test_what_a_foreign_report_is_without_is_a_warning():
     kernels = [Kernel(0, "a"), Kernel(1, "b")]
     counters = synthetic.fp_counters(0, 1, 1, 1, pipe=None)
     run = synthetic.foreign_run(1, profiler="ncu", kernels=kernels, counters=counters)
@@ -355,12 +342,12 @@ MS = 1_000_000
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
-def summed(name: str, category: str, calls: int, **sums: int) -> Operation:
+def summed(name, category, calls, **sums):
     """Return an operation with some of the sums cpu_ns, device_ns and flops."""
     return Operation(name, category, calls, None, None, None, None, None)._replace(**sums)
 
 
-def looped(wait: int, compute: int, **more: object) -> Run:
+def looped(wait, compute, **more):
     """Return a trace of six steps of torch.profiler: so much loading of data, then one kernel."""
     length = wait + compute
     marks = [
@@ -387,7 +374,7 @@ def looped(wait: int, compute: int, **more: object) -> Run:
     )
 
 
-def test_findings_are_ordered_by_their_share_of_the_step_then_those_without_then_warnings() -> None:
+def test_findings_are_ordered_by_their_share_of_the_step_then_those_without_then_warnings():
     step = StepTime(100.0)
     stated = [
         Finding("warning", "gaps", warning=True),
@@ -410,13 +397,13 @@ def test_findings_are_ordered_by_their_share_of_the_step_then_those_without_then
     )
 
 
-def test_a_time_below_the_scatter_of_the_steps_is_not_ranked() -> None:
+def test_a_time_below_the_scatter_of_the_steps_is_not_ranked():
     noisy = StepTime(100.0, noise_ns=20.0)
     assert add_impact(Finding("within", "ledger"), 0.2, noisy).impact_ns is None
     assert add_impact(Finding("beyond", "ledger"), 0.3, noisy).impact_ns == 30.0
 
 
-def test_nothing_is_ranked_by_the_steps_of_a_cpu_that_other_programs_kept_busy() -> None:
+def test_nothing_is_ranked_by_the_steps_of_a_cpu_that_other_programs_kept_busy():
     quiet = [synthetic.cpu_run(1, 16), synthetic.cpu_run(2, 64)]
     assert set(find_median_steps(analysed(*quiet))) == {16, 64}
     shares = (Summary(CPU_WAIT, 0.52, None), Summary(CPU_OTHERS, 0.9, None))
@@ -428,7 +415,7 @@ def test_nothing_is_ranked_by_the_steps_of_a_cpu_that_other_programs_kept_busy()
     assert warning.fix and warning.text.endswith(f"{warning.fix}.")
 
 
-def test_a_loader_that_stops_the_gpu_comes_first_with_its_time_of_the_median_step() -> None:
+def test_a_loader_that_stops_the_gpu_comes_first_with_its_time_of_the_median_step():
     first, *_ = said(looped(48 * MS, 128 * MS))
     assert (first.impact_ns, first.step_ns) == (pytest.approx(48 * MS), 176 * MS)
     assert (
@@ -439,7 +426,7 @@ def test_a_loader_that_stops_the_gpu_comes_first_with_its_time_of_the_median_ste
     assert first.fix is not None and "num_workers" in first.fix
 
 
-def test_exposed_communication_comes_before_the_differences_of_small_kernels() -> None:
+def test_exposed_communication_comes_before_the_differences_of_small_kernels():
     kernels = [
         Kernel(0, "gemm", start_ns=0, duration_ns=5 * MS, step=0),
         Kernel(1, "ncclDevKernel_AllReduce", start_ns=5 * MS, duration_ns=6 * MS, step=0),
@@ -453,7 +440,7 @@ def test_exposed_communication_comes_before_the_differences_of_small_kernels() -
     assert any("of the kernel time" in finding.text for finding in rest)
 
 
-def test_nothing_takes_the_most_time_next_to_idle_time_and_time_of_no_layer() -> None:
+def test_nothing_takes_the_most_time_next_to_idle_time_and_time_of_no_layer():
     for runs in (
         [synthetic.cpu_run(1, 16), synthetic.cpu_run(2, 64)],
         [*synthetic.gpu_pair(1, 16)],
@@ -461,7 +448,7 @@ def test_nothing_takes_the_most_time_next_to_idle_time_and_time_of_no_layer() ->
         assert not any("takes the most time" in text for text in texts(*runs))
 
 
-def test_the_steady_part_of_a_capture_is_stated_next_to_the_capture() -> None:
+def test_the_steady_part_of_a_capture_is_stated_next_to_the_capture():
     starts = [0, 200, 400, *range(500, 600, 2)]
     kernels = [
         Kernel(number, "k", start_ns=start * 1000, duration_ns=1000, device_index=0)
@@ -478,14 +465,14 @@ def test_the_steady_part_of_a_capture_is_stated_next_to_the_capture() -> None:
     assert not RunUsage(looped(1 * MS, 9 * MS)).steady_busy_times, "its steps are marked"
 
 
-def test_the_shortest_span_holds_the_asked_length() -> None:
+def test_the_shortest_span_holds_the_asked_length():
     intervals = Intervals([(0, 1), (10, 12), (13, 16), (40, 41)])
     assert intervals.find_shortest_span(5) == (10, 16)
     assert intervals.find_shortest_span(7) == (0, 41)
     assert intervals.find_shortest_span(8) == (0, 0)
 
 
-def test_the_kernel_that_fills_the_time_comes_before_short_waits_and_copies() -> None:
+def test_the_kernel_that_fills_the_time_comes_before_short_waits_and_copies():
     kernels = [
         Kernel(number, "attention", start_ns=25 * number * MS, duration_ns=22 * MS)
         for number in range(4)
@@ -499,7 +486,7 @@ def test_the_kernel_that_fills_the_time_comes_before_short_waits_and_copies() ->
     assert second.impact_ns == 9 * MS, "3 gaps of 3 ms"
 
 
-def test_migrations_of_unified_memory_inside_of_a_kernel_are_a_finding() -> None:
+def test_migrations_of_unified_memory_inside_of_a_kernel_are_a_finding():
     kernels = [Kernel(0, "add", start_ns=0, duration_ns=100 * MS, device_index=0)]
     moved = [
         Copy("unified HtoD", 65_536, number * MS, 300_000, device_index=0) for number in range(200)
@@ -510,7 +497,7 @@ def test_migrations_of_unified_memory_inside_of_a_kernel_are_a_finding() -> None
     assert first.impact_ns == pytest.approx(30 * MS), "half of them are after the kernel"
 
 
-def test_copies_next_to_migrations_are_counted_without_them_and_hardly_any_are_no_finding() -> None:
+def test_copies_next_to_migrations_are_counted_without_them_and_hardly_any_are_no_finding():
     kernels = [Kernel(0, "add", start_ns=0, duration_ns=100 * MS, device_index=0)]
     moved = Copy("unified HtoD", 65_536, 0, 30 * MS, device_index=0)
     for copied_ns, texts in ((25 * MS, ["1 copy or memset took 25.0 ms for 10 B"]), (1000, [])):
@@ -583,22 +570,20 @@ def test_copies_next_to_migrations_are_counted_without_them_and_hardly_any_are_n
     ],
     ids=["largest of each", "mixed sums", "FLOPs", "rules", "equal names", "system calls"],
 )
-def test_sums_of_each_tool_state_what_dominates(
-    operations: list[Operation], texts: list[str]
-) -> None:
+def test_sums_of_each_tool_state_what_dominates(operations, texts):
     run = synthetic.foreign_run(1, kernels=[], ranges=[])
     run = synthetic.with_report(run, operations=operations)
     assert [finding.text for finding in said(run) if not finding.warning] == texts
 
 
-def test_rows_that_are_lower_bounds_do_not_agree_with_the_estimate() -> None:
+def test_rows_that_are_lower_bounds_do_not_agree_with_the_estimate():
     nsys, ncu = synthetic.gpu_pair(1, 64)
     dropped = [counter for counter in ncu.report.counters if "ffma" not in counter.name]
     partial = synthetic.with_report(ncu, counters=dropped)
     assert not any("within 10%" in text for text in texts(nsys, partial))
 
 
-def copying(devices: int) -> Run:
+def copying(devices):
     """Return a report of so many GPUs: a kernel of 1 ms, copies for 97 ms, 1 ms of a kernel."""
     kernels = [
         Kernel(
@@ -616,9 +601,7 @@ def copying(devices: int) -> Run:
 
 
 @pytest.mark.parametrize(("devices", "on"), [(1, ""), (2, " on GPU 0")])
-def test_copies_that_fill_the_time_are_the_first_finding_on_one_gpu_and_on_several(
-    devices: int, on: str
-) -> None:
+def test_copies_that_fill_the_time_are_the_first_finding_on_one_gpu_and_on_several(devices, on):
     first, *_ = said(copying(devices))
     assert first.text.startswith(
         f"No kernel runs for 98.0% of the time{on} while copies mostly run: 98.0 ms of 100 ms."
@@ -626,7 +609,7 @@ def test_copies_that_fill_the_time_are_the_first_finding_on_one_gpu_and_on_sever
     assert "ran kernels for 2.0%" in first.text
 
 
-def test_copies_outside_of_the_kernels_that_take_longer_are_in_the_first_finding() -> None:
+def test_copies_outside_of_the_kernels_that_take_longer_are_in_the_first_finding():
     kernels = [Kernel(0, "gemm", start_ns=100 * MS, duration_ns=40 * MS)]
     for length, is_stated in ((30 * MS, False), (50 * MS, True)):
         copies = [Copy("HtoD", 8, 0, length)]
@@ -639,9 +622,7 @@ def test_copies_outside_of_the_kernels_that_take_longer_are_in_the_first_finding
 @pytest.mark.parametrize(
     ("scope", "rule"), [("global", "Tail"), ("local", "SOLBottleneck")], ids=lambda value: value
 )
-def test_what_ncu_estimates_for_complete_launches_is_a_finding_or_else_its_bottleneck(
-    scope: str, rule: str
-) -> None:
+def test_what_ncu_estimates_for_complete_launches_is_a_finding_or_else_its_bottleneck(scope, rule):
     kernels = [Kernel(0, "gemm", duration_ns=1000), Kernel(1, "relu", duration_ns=100)]
     advice = [
         Advice(1, "SOLBottleneck", "INF", "Of relu."),
@@ -655,7 +636,7 @@ def test_what_ncu_estimates_for_complete_launches_is_a_finding_or_else_its_bottl
     assert finding.text.startswith("Of gemm.") is (rule != "Tail")
 
 
-def test_the_first_finding_states_the_time_with_collectives_only() -> None:
+def test_the_first_finding_states_the_time_with_collectives_only():
     kernels = [
         Kernel(0, "gemm", start_ns=0, duration_ns=1 * MS),
         Kernel(1, "ncclDevKernel_AllReduce", start_ns=1 * MS, duration_ns=5 * MS),
@@ -676,8 +657,8 @@ def test_the_first_finding_states_the_time_with_collectives_only() -> None:
     ],
 )
 def test_no_layer_is_called_the_most_expensive_while_communication_takes_more(
-    name: str, batch: int | None, is_hidden: bool, is_stated: bool
-) -> None:
+    name, batch, is_hidden, is_stated
+):
     run = replace(synthetic.gpu_pair(1, 16)[0], batch_size=batch)
     start, kernels = 0, []
     for kernel in run.report.kernels:

@@ -1,7 +1,5 @@
 """Every finding of every recorded page is held against the section it leads to."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +9,6 @@ import pytest
 from perfctl import ingest
 from perfctl.orchestrator.report.page.records import LONGEST, Finding
 from perfctl.orchestrator.report.page.sections import build_report_view
-from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.stored_runs import load_readable_runs
 from tests.report.evidence import unproved
@@ -41,14 +38,14 @@ REPORTS = (
 )
 
 
-def page(paths: list[Path], store: Path) -> View:
+def page(paths, store):
     ingest(paths, store, jobs=1)
     with database.open_store_for_reading(store) as connection:
         runs = load_readable_runs(connection, read.list_run_ids(connection, latest_of_each=True))
     return build_report_view(runs, generated_at="2026-11-20T21:06:57Z")
 
 
-def held_against(view: View) -> None:
+def held_against(view):
     for study in view.chapters:
         texts = [item.text for item in study.findings if isinstance(item, Finding)]
         assert len(set(texts)) == len(texts), "no finding twice"
@@ -61,11 +58,11 @@ def held_against(view: View) -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_number_of_a_finding_is_in_the_section_it_leads_to(name: str, tmp_path: Path) -> None:
+def test_every_number_of_a_finding_is_in_the_section_it_leads_to(name, tmp_path):
     held_against(page([ROOT / path for path in PAGES[name]], tmp_path / "perfctl.db"))
 
 
-def test_a_number_that_no_cell_shows_is_found(tmp_path: Path) -> None:
+def test_a_number_that_no_cell_shows_is_found(tmp_path):
     (study,) = page([ROOT / path for path in PAGES["demo"]], tmp_path / "perfctl.db").chapters
     item = next(
         item
@@ -79,9 +76,7 @@ def test_a_number_that_no_cell_shows_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sample(REPORTS, 3))
-def test_every_number_of_a_finding_of_a_real_report_is_in_its_section(
-    name: str, shared: Path, tmp_path: Path
-) -> None:
+def test_every_number_of_a_finding_of_a_real_report_is_in_its_section(name, shared, tmp_path):
     path = shared / "reports" / name
     if not path.exists():
         pytest.skip(f"{name} is not there")

@@ -1,8 +1,6 @@
 """The first sentence of a finding is at most 140 characters, whatever the names, and nothing of the
 text is lost."""
 
-from __future__ import annotations
-
 import random
 import re
 
@@ -20,12 +18,12 @@ PIECES = (
 )
 
 
-def letters(text: str) -> str:
+def letters(text):
     return "".join(re.findall(r"\w+", text.lower()))
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_a_first_sentence_has_at_most_140_characters(seed: int) -> None:
+def test_a_first_sentence_has_at_most_140_characters(seed):
     rng = random.Random(seed)
     pieces = rng.choices(PIECES, k=rng.randint(1, 9))
     text = "".join(f"{piece}{rng.choice(['. ', '; ', ': ', ', ', ' (', ' '])}" for piece in pieces)
@@ -35,7 +33,7 @@ def test_a_first_sentence_has_at_most_140_characters(seed: int) -> None:
     assert letters(item.first + item.details) == letters(item.text)
 
 
-def test_a_long_sentence_ends_after_a_clause_and_never_inside_of_brackets() -> None:
+def test_a_long_sentence_ends_after_a_clause_and_never_inside_of_brackets():
     head = (
         "The runs at batch 16 failed (out of memory, on every device that was tried; three of them)"
     )
@@ -59,7 +57,7 @@ def test_a_long_sentence_ends_after_a_clause_and_never_inside_of_brackets() -> N
         pytest.param("n" * 200 + "; " + "m" * 200 + ".", "n" * 200 + ".", id="one long sentence"),
     ],
 )
-def test_a_note_shows_the_sentences_that_fit_and_folds_the_others(text: str, shown: str) -> None:
+def test_a_note_shows_the_sentences_that_fit_and_folds_the_others(text, shown):
     first, folded = split_long_note(text)
     assert first == shown and len(first) <= LONGEST_NOTE
     assert letters(first + folded) == letters(text)

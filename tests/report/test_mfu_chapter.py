@@ -1,7 +1,5 @@
 """MFU of a recorded training step: its model against the one of the same dimensions."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -20,7 +18,7 @@ LOOKUP = OpShape(
 )
 
 
-def product(layer: str, width: int, depth: int, *, owns: bool = True) -> list[LayerCall]:
+def product(layer, width, depth, *, owns=True):
     macs, parameters = TOKENS * width * depth, width * depth if owns else 0
     return [
         LayerCall(layer, "Linear", way, macs, 2 * macs, parameters, None, None, TOKENS * depth, "")
@@ -28,7 +26,7 @@ def product(layer: str, width: int, depth: int, *, owns: bool = True) -> list[La
     ]
 
 
-def step(*, tied: bool = False, recomputed: bool = False) -> tuple[LayerCall, ...]:
+def step(*, tied=False, recomputed=False):
     """All layers of a decoder whose feed-forward has two matrices."""
     calls = [LayerCall("wte", "Embedding", "forward", 0, 0, VOCAB * HIDDEN, None, None, 0, "")]
     macs = TOKENS * SEQ * 2 * HIDDEN
@@ -51,9 +49,7 @@ def step(*, tied: bool = False, recomputed: bool = False) -> tuple[LayerCall, ..
 
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize(("recomputed", "mode"), [(False, "none"), (True, "full")])
-def test_a_recorded_step_has_the_terms_of_its_dimensions(
-    tied: bool, recomputed: bool, mode: str
-) -> None:
+def test_a_recorded_step_has_the_terms_of_its_dimensions(tied, recomputed, mode):
     read = build_decoder_from_step("model", step(tied=tied, recomputed=recomputed), [LOOKUP])
     assert read is not None
     decoder, tokens, recompute = read
@@ -80,11 +76,11 @@ def test_a_recorded_step_has_the_terms_of_its_dimensions(
         ),
     ],
 )
-def test_a_step_that_is_not_of_a_dense_decoder_gives_no_model(calls: list[LayerCall]) -> None:
+def test_a_step_that_is_not_of_a_dense_decoder_gives_no_model(calls):
     assert build_decoder_from_step("model", calls, [LOOKUP]) is None
 
 
-def test_the_chapter_has_the_tokens_of_a_step_over_its_time() -> None:
+def test_the_chapter_has_the_tokens_of_a_step_over_its_time():
     runs = [
         replace(with_report(run, ops=[LOOKUP]), layer_calls=step()) for run in gpu_pair(1, BATCH)
     ]

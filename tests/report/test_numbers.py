@@ -1,9 +1,5 @@
 """How numbers look."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
 
 from perfctl.orchestrator.counts.figure import Figure, make_missing_figure
@@ -58,13 +54,11 @@ from perfctl.orchestrator.report import numbers, tables
         (numbers.format_three_digits, 4e-7, "< 0.000001"),
     ],
 )
-def test_a_number_has_the_digits_that_it_needs_and_its_unit(
-    write: Callable[[float], str], value: float, text: str
-) -> None:
+def test_a_number_has_the_digits_that_it_needs_and_its_unit(write, value, text):
     assert write(value) == text
 
 
-def test_each_cell_has_the_unit_that_suits_it_and_a_known_zero_has_none() -> None:
+def test_each_cell_has_the_unit_that_suits_it_and_a_known_zero_has_none():
     times = [tables.time_cell(ns) for ns in (12_345_678, 24_700, 1_360, 12.3, 0, None)]
     assert [(cell.text, cell.unit) for cell in times] == [
         ("12.3", "ms"),
@@ -81,7 +75,7 @@ def test_each_cell_has_the_unit_that_suits_it_and_a_known_zero_has_none() -> Non
     assert (slow.text, slow.unit) == ("0.107", ""), "a rate has no prefix below 1"
 
 
-def test_the_four_states_have_four_looks_and_a_lower_bound_says_so() -> None:
+def test_the_four_states_have_four_looks_and_a_lower_bound_says_so():
     looks = [
         tables.figure_cell(figure, "FLOP")
         for figure in (
@@ -110,7 +104,7 @@ def test_the_four_states_have_four_looks_and_a_lower_bound_says_so() -> None:
         (1360, "1.36 k"),
     ],
 )
-def test_so_many_a_second_never_has_a_prefix_below_one(value: float, text: str) -> None:
+def test_so_many_a_second_never_has_a_prefix_below_one(value, text):
     assert numbers.format_rate(value) == text
     cell = tables.rate_cell(value, "1/s")
     assert (f"{cell.text.strip()} {cell.unit}".strip(), cell.value) == (
@@ -131,11 +125,11 @@ def test_so_many_a_second_never_has_a_prefix_below_one(value: float, text: str) 
         ((10 * 86400.0, 8 * 86400.0, 20 * 86400.0), "10 d (8 to 20 d)"),
     ],
 )
-def test_a_range_has_the_unit_of_its_middle(seconds: tuple[float, float, float], said: str) -> None:
+def test_a_range_has_the_unit_of_its_middle(seconds, said):
     assert numbers.format_duration_with_range(Span(*seconds)) == said
 
 
-def test_a_column_has_short_ranges_and_money_has_cents_where_they_matter() -> None:
+def test_a_column_has_short_ranges_and_money_has_cents_where_they_matter():
     assert (
         numbers.format_duration_with_range(Span(0.0412, 0.04, 0.05), is_short=True)
         == "41.2 ms (40-50)"
@@ -144,7 +138,7 @@ def test_a_column_has_short_ranges_and_money_has_cents_where_they_matter() -> No
 
 
 @pytest.mark.parametrize("ns", [1, 420, 999.4, 999.6, 48_549, 633_500, 999_499, 999_600, 5.855e6])
-def test_sentences_about_causes_round_a_time_as_tables_do(ns: float) -> None:
+def test_sentences_about_causes_round_a_time_as_tables_do(ns):
     assert format_ns(ns).replace(".00 ns", " ns") == numbers.format_time(ns).replace(
         ".00 ns", " ns"
     )

@@ -1,8 +1,6 @@
 """A layer that runs an operation without a formula has "at least" so many FLOPs on paper, with the
 operation's name."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 
@@ -10,8 +8,6 @@ import pandas as pd
 import pytest
 
 import perfctl
-from perfctl.orchestrator.ledger.analysis import Analysis
-from perfctl.orchestrator.ledger.ledger import LedgerRow
 from perfctl.orchestrator.report.findings import list_findings
 from perfctl.orchestrator.report.ledger.page import build_ledger_view
 from perfctl.orchestrator.report.ledger.rows import list_ledger_rows
@@ -20,7 +16,6 @@ from perfctl.orchestrator.report.page.about import build_missing_values_table
 from perfctl.orchestrator.report.terminal import LedgerViewOptions, build_ledger_row_views
 from perfctl.orchestrator.report.view import View, draw_view
 from perfctl.records.paper import LayerCall
-from perfctl.records.run import Run
 from tests.make import synthetic
 from tests.report.outline import analysed, printed
 
@@ -32,37 +27,35 @@ KNOWN = {
 WHY = "no formula for aten.linalg_matrix_exp (1 call)"
 
 
-def odd(layer: str, direction: str) -> LayerCall:
+def odd(layer, direction):
     return LayerCall(layer, "linalg_matrix_exp", direction, None, None, 0, 8, 8, 8, WHY, position=1)
 
 
-def runs(*more: LayerCall) -> list[Run]:
+def runs(*more):
     return [
         replace(run, layer_calls=(*run.layer_calls, *more)) for run in synthetic.gpu_pair(1, BATCH)
     ]
 
 
 @pytest.fixture(scope="module")
-def found() -> Analysis:
+def found():
     return analysed(*runs(odd("conv2", "forward"), odd("conv2", "backward")))
 
 
-def row(found: Analysis, layer: str, direction: str) -> LedgerRow:
+def row(found, layer, direction):
     (one,) = [row for row in found.ledger.rows if (row.layer, row.direction) == (layer, direction)]
     return one
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
-def test_the_known_part_is_a_lower_bound_that_names_the_rest(
-    found: Analysis, direction: str
-) -> None:
+def test_the_known_part_is_a_lower_bound_that_names_the_rest(found, direction):
     one = row(found, "conv2", direction)
     assert (one.estimated.value, one.estimated.lower_bound) == (KNOWN[direction], True)
     assert one.estimated.missing == (f"linalg_matrix_exp ({direction})",)
     assert one.estimated.reason == WHY
 
 
-def test_no_ratio_rate_or_verdict_rests_on_a_lower_bound(found: Analysis) -> None:
+def test_no_ratio_rate_or_verdict_rests_on_a_lower_bound(found):
     one, whole = row(found, "conv2", "forward"), row(found, "fc1", "forward")
     assert (one.ratio, one.achieved, one.whole_estimate) == (None, None, None)
     assert one.ratio_at_most == 0.5  # half of the known multiply-adds were executed
@@ -72,7 +65,7 @@ def test_no_ratio_rate_or_verdict_rests_on_a_lower_bound(found: Analysis) -> Non
     assert analysed(*runs()).judgement.get_row_causes(BATCH, "conv2", "forward").unexplained == 1
 
 
-def test_the_utilisation_of_a_step_is_not_worked_out_from_a_part(found: Analysis) -> None:
+def test_the_utilisation_of_a_step_is_not_worked_out_from_a_part(found):
     (step,) = found.roofline.select_points_of_level("run")
     known = 6 * sum(
         synthetic.macs(layer, BATCH) for layer in synthetic.LAYERS
@@ -84,7 +77,7 @@ def test_the_utilisation_of_a_step_is_not_worked_out_from_a_part(found: Analysis
     assert layer is not None and layer.mfu is None and layer.hfu
 
 
-def test_two_lower_bounds_make_no_ratio() -> None:
+def test_two_lower_bounds_make_no_ratio():
     timed, counted = runs(odd("conv2", "forward"))
     report = counted.report
     conv2 = {
@@ -100,7 +93,7 @@ def test_two_lower_bounds_make_no_ratio() -> None:
     assert (one.ratio, one.ratio_at_most) == (None, None)
 
 
-def test_the_page_and_the_terminal_say_at_least_and_at_most(found: Analysis) -> None:
+def test_the_page_and_the_terminal_say_at_least_and_at_most(found):
     view = build_ledger_view(found)
     assert view is not None
     (group,) = [
@@ -121,7 +114,7 @@ def test_the_page_and_the_terminal_say_at_least_and_at_most(found: Analysis) -> 
     assert "≥ 1.36 G" in line and "≤ 0.50" in line
 
 
-def test_the_findings_and_the_list_of_gaps_name_it(found: Analysis) -> None:
+def test_the_findings_and_the_list_of_gaps_name_it(found):
     said = [item.text for item in list_findings(found) if item.warning]
     where = "The estimated FLOPs of conv2 forward, conv2 backward are lower bounds"
     assert f"{where}: they do not include linalg_matrix_exp." in said
@@ -132,7 +125,7 @@ def test_the_findings_and_the_list_of_gaps_name_it(found: Analysis) -> None:
     assert row[1:3] == [WHY, "conv2 forward, conv2 backward"]
 
 
-def test_a_layer_of_which_nothing_is_known_has_no_figure_rather_than_0() -> None:
+def test_a_layer_of_which_nothing_is_known_has_no_figure_rather_than_0():
     found = analysed(*runs(odd("twist", "forward")))
     one = row(found, "twist", "forward")
     assert (one.estimated.value, one.estimated.state, one.estimated.reason) == (
@@ -146,7 +139,7 @@ def test_a_layer_of_which_nothing_is_known_has_no_figure_rather_than_0() -> None
     )
 
 
-def test_json_and_data_frame_carry_the_bound_and_the_names(found: Analysis) -> None:
+def test_json_and_data_frame_carry_the_bound_and_the_names(found):
     frame = perfctl.ledger(runs(odd("conv2", "forward"), odd("conv2", "backward")))
     for rows in (list(list_ledger_rows([found])), frame.to_dict("records")):
         (one,) = [row for row in rows if (row["layer"], row["direction"]) == ("conv2", "forward")]
@@ -158,7 +151,7 @@ def test_json_and_data_frame_carry_the_bound_and_the_names(found: Analysis) -> N
 
 
 @pytest.mark.parametrize("batch", [None, BATCH])
-def test_the_terminal_shows_the_estimate_with_or_without_a_batch_size(batch: int | None) -> None:
+def test_the_terminal_shows_the_estimate_with_or_without_a_batch_size(batch):
     timed = replace(runs()[0], batch_size=batch)
     view = View(chapters=build_ledger_row_views(analysed(timed), LedgerViewOptions()))
     text = printed(draw_view(view, 150), 150)

@@ -1,19 +1,15 @@
 """The parts of one study side by side, and times of the host's clock: what is drawn, and what is
 left out."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
-from perfctl.orchestrator.ledger.analysis import Analysis, analyse_studies
+from perfctl.orchestrator.ledger.analysis import analyse_studies
 from perfctl.orchestrator.ledger.prepared import group_into_studies
 from perfctl.orchestrator.report.ledger.parts import (
     build_cpu_timer_table,
     build_devices_by_part_table,
     build_variants_table,
 )
-from perfctl.orchestrator.report.tables import Table
 from perfctl.records.report import Device, Step, Summary
 from tests.make import synthetic
 
@@ -24,7 +20,7 @@ SECOND = 3
 """The second variant has this many times the work of the first in every layer."""
 
 
-def analysed(*changes: dict[str, Any]) -> list[Analysis]:
+def analysed(*changes):
     calls = synthetic.layer_calls(BATCH)
     runs = [
         synthetic.make_run(number, **{"layer_calls": calls, **each})
@@ -33,7 +29,7 @@ def analysed(*changes: dict[str, Any]) -> list[Analysis]:
     return analyse_studies(group_into_studies(runs))
 
 
-def second() -> dict[str, Any]:
+def second():
     calls = (
         call._replace(macs=SECOND * call.macs, parameters=call.parameters + 1)
         for call in synthetic.layer_calls(BATCH)
@@ -41,13 +37,13 @@ def second() -> dict[str, Any]:
     return {"variant": "k=5", "layer_calls": tuple(calls)}
 
 
-def lines(table: Table | None) -> dict[str, list[str]]:
+def lines(table):
     """First cell of each row -> texts of the others, without padding."""
     assert table is not None
     return {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
 
 
-def test_variants_have_a_column_each_and_the_parts_of_one_sweep_one_table() -> None:
+def test_variants_have_a_column_each_and_the_parts_of_one_sweep_one_table():
     test = {
         "steps": (Step(0, "test", None, None, None, 0.9), Step(1, "test", None, None, None, 0.95))
     }
@@ -65,8 +61,8 @@ def test_variants_have_a_column_each_and_the_parts_of_one_sweep_one_table() -> N
     assert build_devices_by_part_table(first.parts) is None  # both ran on one device
 
 
-def test_times_that_a_verdict_rules_out_have_no_ratio() -> None:
-    def timed(nanoseconds: float) -> dict[str, Any]:
+def test_times_that_a_verdict_rules_out_have_no_ratio():
+    def timed(nanoseconds):
         return {
             "device": V100,
             "summaries": (Summary("host_time:conv2:forward", nanoseconds, "ns"),),
@@ -81,7 +77,7 @@ def test_times_that_a_verdict_rules_out_have_no_ratio() -> None:
     assert lines(build_variants_table(fair))["time / time of the first variant"] == ["1.00", "2.50"]
 
 
-def test_one_variant_other_layers_and_other_batch_sizes_are_not_set_side_by_side() -> None:
+def test_one_variant_other_layers_and_other_batch_sizes_are_not_set_side_by_side():
     (alone,) = analysed({"device": V100})
     assert build_variants_table(alone) is None
     renamed = tuple(call._replace(layer=f"x{call.layer}") for call in synthetic.layer_calls(BATCH))
@@ -90,7 +86,7 @@ def test_one_variant_other_layers_and_other_batch_sizes_are_not_set_side_by_side
         assert build_variants_table(first) is None
 
 
-def test_a_time_shorter_than_the_peak_allows_is_marked() -> None:
+def test_a_time_shorter_than_the_peak_allows_is_marked():
     """No kernel of a V100 SXM2 multiplies faster than 80 x 64 units x 2 FLOP x 1,530 MHz."""
     macs = synthetic.macs("conv2", BATCH)
     least = 2 * macs / (80 * 64 * 2 * 1530e6) * 1e9
@@ -113,7 +109,7 @@ def test_a_time_shorter_than_the_peak_allows_is_marked() -> None:
     assert any("assumed to be a V100 SXM2" in note for note in table.notes)
 
 
-def test_a_gpu_without_a_name_has_no_least_time_and_a_study_without_such_times_no_table() -> None:
+def test_a_gpu_without_a_name_has_no_least_time_and_a_study_without_such_times_no_table():
     nameless = replace(V100, name=None)
     summaries = (Summary("host_time:conv2:forward", 1000, "ns"),)
     (found,) = analysed({"device": nameless, "summaries": summaries})

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -28,7 +26,7 @@ NAMES = (
 
 
 @pytest.fixture(scope="module")
-def script() -> ModuleType:
+def script():
     spec = importlib.util.spec_from_file_location(
         "screenshots", ROOT / "scripts" / "accept" / "screenshots.py"
     )
@@ -39,12 +37,12 @@ def script() -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def page(script: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def page(script, tmp_path_factory):
     made: Path = script.make_page(tmp_path_factory.mktemp("shots"))
     return made
 
 
-def squares(file: Path) -> Any:
+def squares(file):
     import numpy as np
     from PIL import Image
 
@@ -54,7 +52,7 @@ def squares(file: Path) -> Any:
         ), image.size
 
 
-def difference(one: Path, other: Path) -> float:
+def difference(one, other):
     """Mean difference of grey squares, 0 to 255; a tenth more or less in height is allowed for."""
     (mine, size), (theirs, accepted) = squares(one), squares(other)
     assert size[0] == accepted[0] and abs(size[1] - accepted[1]) <= accepted[1] * 0.1
@@ -62,9 +60,7 @@ def difference(one: Path, other: Path) -> float:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_page_looks_like_the_accepted_picture(
-    browser: Any, script: ModuleType, page: Path, tmp_path: Path, name: str
-) -> None:
+def test_the_page_looks_like_the_accepted_picture(browser, script, page, tmp_path, name):
     taken = script.take(browser, page, name, tmp_path)
     off = difference(taken, ACCEPTED / f"{name}.png")
     assert off < ROOM, (
@@ -73,12 +69,12 @@ def test_the_page_looks_like_the_accepted_picture(
     )
 
 
-def test_every_picture_of_the_script_is_accepted(script: ModuleType) -> None:
+def test_every_picture_of_the_script_is_accepted(script):
     assert tuple(script.SHOTS) == NAMES
     assert all((ACCEPTED / f"{name}.png").stat().st_size < 150_000 for name in NAMES)
 
 
-def test_the_comparison_tells_a_dark_page_and_an_empty_one_from_a_light_one(tmp_path: Path) -> None:
+def test_the_comparison_tells_a_dark_page_and_an_empty_one_from_a_light_one(tmp_path):
     from PIL import Image
 
     light = ACCEPTED / "page-light.png"

@@ -1,7 +1,5 @@
 """The page of a speedup study: no speedup without its spread, and names from reports are data."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 
@@ -14,7 +12,7 @@ from perfctl.orchestrator.compare.speedup import (
     NetworkSpeedup,
     TimeToQuality,
 )
-from perfctl.orchestrator.ledger.arm_figures import ArmFigures, EpochFigures, compute_arm_figures
+from perfctl.orchestrator.ledger.arm_figures import EpochFigures, compute_arm_figures
 from perfctl.orchestrator.report.page.page import render_view
 from perfctl.orchestrator.report.speedup import build_speedup_tables, build_speedups_view
 from perfctl.orchestrator.report.view import draw_view
@@ -24,12 +22,12 @@ from tests.report.outline import printed
 HOSTILE = "<script>alert(1)</script>"
 
 
-def facts(label: str, *epochs: EpochFigures, shortest: float = 9.0) -> ArmFigures:
+def facts(label, *epochs, shortest=9.0):
     unknown = compute_arm_figures(label, (make_run(),))
     return replace(unknown, step_ns=10.0, step_range=(shortest, 11.0), epochs=epochs)
 
 
-def study(lines: tuple[GainLine, ...], refused: tuple[str, ...] = ()) -> NetworkSpeedup:
+def study(lines, refused=()):
     epochs = (
         EpochFigures(0, 5.0, 5.0, 1.0, 0.9, 0.5, None),
         EpochFigures(1, 5.0, 10.0, 0.8, 0.7, 0.6, None),
@@ -56,9 +54,7 @@ LINES = (
 )
 
 
-def test_a_speedup_stands_with_its_interval_else_the_reason_and_what_was_never_reached_has_no_time() -> (
-    None
-):
+def test_a_speedup_stands_with_its_interval_else_the_reason_and_what_was_never_reached_has_no_time():
     (table,) = (one for one in build_speedup_tables(study(LINES)) if one.caption == "Speedup")
     rows = {row[0].text: row for row in table.rows}
     assert [cell.text for cell in rows["step"][3:]] == ["3.00", "2.50 to 3.50"]
@@ -73,7 +69,7 @@ def test_a_speedup_stands_with_its_interval_else_the_reason_and_what_was_never_r
     assert any(note.endswith(": never reached.") for note in table.notes)
 
 
-def test_a_refused_speedup_shows_no_factor_and_says_why() -> None:
+def test_a_refused_speedup_shows_no_factor_and_says_why():
     found = study((), ("seed differs: cpu has 0, gpu has 1",))
     page = render_view(build_speedups_view([found], has_charts=True))
     assert "gpu has no speedup: seed differs: cpu has 0, gpu has 1." in page
@@ -81,7 +77,7 @@ def test_a_refused_speedup_shows_no_factor_and_says_why() -> None:
     assert "Amdahl" not in page
 
 
-def test_names_are_escaped_and_the_same_study_gives_the_same_bytes() -> None:
+def test_names_are_escaped_and_the_same_study_gives_the_same_bytes():
     page = render_view(build_speedups_view([study(LINES)], has_charts=True))
     assert HOSTILE not in page
     assert "&lt;script&gt;alert(1)" in page
@@ -89,9 +85,7 @@ def test_names_are_escaped_and_the_same_study_gives_the_same_bytes() -> None:
     assert not re.search(r"(?:src|href)=[\"']https?:", page), "the page works offline"
 
 
-def test_unsteady_steps_are_said_steady_ones_are_not_and_no_heading_is_broken_within_a_word() -> (
-    None
-):
+def test_unsteady_steps_are_said_steady_ones_are_not_and_no_heading_is_broken_within_a_word():
     view = build_speedups_view([study(LINES)])
     said = " ".join((*view.notes, *(note for part in view.chapters for note in part.notes)))
     assert "The steps of gpu took between 2.00 ns and 11.0 ns" in said

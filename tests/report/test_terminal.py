@@ -1,8 +1,6 @@
 """The terminal's twin: 80 columns, the same findings, no markup and no control characters
 from names; no word is broken while there is room."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -23,7 +21,7 @@ from tests.make import synthetic
 from tests.report.outline import printed, terminal_run
 
 
-def test_a_wide_terminal_shows_more_columns_of_the_list_of_runs() -> None:
+def test_a_wide_terminal_shows_more_columns_of_the_list_of_runs():
     facts = {
         "id": 3,
         "mode": None,
@@ -40,7 +38,7 @@ def test_a_wide_terminal_shows_more_columns_of_the_list_of_runs() -> None:
     assert "12.7 s" in wide and "H100 80GB HBM3" in wide
 
 
-def test_a_run_shows_findings_and_the_ledger() -> None:
+def test_a_run_shows_findings_and_the_ledger():
     text = printed(terminal_run(synthetic.gpu_pair(1, 64)[1]))
     assert max(map(len, text.splitlines())) <= 80
     assert "conv2 forward executed 0.500 times the estimated FLOPs" in text
@@ -48,7 +46,7 @@ def test_a_run_shows_findings_and_the_ledger() -> None:
     assert "1 multiply-add = 2 FLOPs" in " ".join(text.split())
 
 
-def test_a_sweep_shows_one_row_a_batch_size() -> None:
+def test_a_sweep_shows_one_row_a_batch_size():
     runs = [synthetic.cpu_run(1, 16), synthetic.cpu_run(2, 64), synthetic.failed_run(3, 256)]
     text = printed(draw_view(View(chapters=terminal.build_sweep_views(runs)), 80))
     assert [
@@ -63,7 +61,7 @@ def test_a_sweep_shows_one_row_a_batch_size() -> None:
     assert "out of memory" in text
 
 
-def test_names_are_no_markup_and_send_no_control_characters() -> None:
+def test_names_are_no_markup_and_send_no_control_characters():
     run = synthetic.with_kernels(
         synthetic.foreign_run(1),
         lambda kernel: kernel._replace(name="[red]x[/red]\x1b[31m", short_name=None),
@@ -72,7 +70,7 @@ def test_names_are_no_markup_and_send_no_control_characters() -> None:
     assert "[red]x" in text and "\x1b" not in text
 
 
-def test_ready_made_figures_keep_their_unit_and_a_rounded_zero_is_no_zero() -> None:
+def test_ready_made_figures_keep_their_unit_and_a_rounded_zero_is_no_zero():
     run = synthetic.foreign_run(1, profiler="dlprof")
     figures = [Summary("GPU Utilization", 0.010363, "%"), Summary("Memory Duration", 0.0, "%")]
     texts = {}
@@ -97,9 +95,7 @@ def test_ready_made_figures_keep_their_unit_and_a_rounded_zero_is_no_zero() -> N
         (None, None, None),
     ],
 )
-def test_a_rank_names_the_number_of_ranks_and_what_shows_them(
-    rank: int | None, world_size: int | None, text: str | None
-) -> None:
+def test_a_rank_names_the_number_of_ranks_and_what_shows_them(rank, world_size, text):
     run = synthetic.foreign_run(1)
     run = synthetic.with_report(run, rank=rank, world_size=world_size)
     *_, about = terminal.build_run_views(run)
@@ -123,7 +119,7 @@ WORDS = [
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_no_word_of_a_table_is_broken_whatever_the_cells_hold(seed: int) -> None:
+def test_no_word_of_a_table_is_broken_whatever_the_cells_hold(seed):
     some = random.Random(seed)
     cells = [
         [" ".join(some.choices(WORDS, k=some.randint(1, 12))) for _ in range(4)] for _ in range(5)
@@ -137,7 +133,7 @@ def test_no_word_of_a_table_is_broken_whatever_the_cells_hold(seed: int) -> None
 
 
 @pytest.mark.parametrize("width", [32, 40, 60, 80])
-def test_a_narrow_table_keeps_every_word_and_number_and_what_each_row_is_of(width: int) -> None:
+def test_a_narrow_table_keeps_every_word_and_number_and_what_each_row_is_of(width):
     columns = [name_column("layer"), text_column("result"), *map(time_column, ("step A", "step B"))]
     names = [f"layer{number}.conv" for number in range(3)]
     rows = [
@@ -153,7 +149,7 @@ def test_a_narrow_table_keeps_every_word_and_number_and_what_each_row_is_of(widt
         assert shown.count(word) == len(rows), word
 
 
-def test_a_number_stays_beside_its_unit_and_a_name_is_cut_before_words_break() -> None:
+def test_a_number_stays_beside_its_unit_and_a_name_is_cut_before_words_break():
     table = text_tables.make_rich_table(
         ("kernel", "code"), ("what", "left"), ("time", "right"), ("memory", "right")
     )
@@ -167,7 +163,7 @@ def test_a_number_stays_beside_its_unit_and_a_name_is_cut_before_words_break() -
     assert long[:10] in lines[1] and "…" in lines[1]
 
 
-def test_a_path_is_broken_after_its_marks_and_a_hash_nowhere_while_it_fits() -> None:
+def test_a_path_is_broken_after_its_marks_and_a_hash_nowhere_while_it_fits():
     path = "/scratch/users/someone/perfctl-runs/torch-mnist_cnn-1a2b3c4d/b16/report.sqlite"
     lines = wrap_text(path, 40)
     assert "".join(lines) == path
@@ -178,7 +174,7 @@ def test_a_path_is_broken_after_its_marks_and_a_hash_nowhere_while_it_fits() -> 
     )
 
 
-def test_a_line_ends_between_no_number_and_its_unit() -> None:
+def test_a_line_ends_between_no_number_and_its_unit():
     assert wrap_text("it took 24.7 ms", 13) == ["it took", "24.7 ms"]
     assert wrap_text("of 1.21 MFLOP more", 12) == ["of", "1.21 MFLOP", "more"]
     assert wrap_text("16 samples", 4) == ["16", "samp", "les"], "a noun is no unit"

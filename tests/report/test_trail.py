@@ -1,41 +1,38 @@
 """The trail of a figure leads to kernels, counts, formula, rule and source, with the same numbers
 as the ledger."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 
-from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.causes.judge import RowCauses, StudyCauses
 from perfctl.orchestrator.ledger.causes.rule import Cause
 from perfctl.orchestrator.report.findings import list_findings
 from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
 from perfctl.orchestrator.report.ledger.page import build_ledger_matrix, build_ledger_view
-from perfctl.orchestrator.report.ledger.trail import Trail, TrailStep, build_trails
+from perfctl.orchestrator.report.ledger.trail import build_trails
 from tests.make import synthetic
 from tests.report.outline import analysed
 
 
-def swept() -> Analysis:
+def swept():
     return analysed(*synthetic.gpu_sweep(16, 64))
 
 
-def trail(found: Analysis, key: str) -> Trail:
+def trail(found, key):
     (one,) = (item for item in build_trails(found) if item.key == key)
     return one
 
 
-def step(of: Trail, title: str) -> TrailStep:
+def step(of, title):
     (one,) = (item for item in of.steps if item.title.startswith(title))
     return one
 
 
-def digits(text: str) -> list[int]:
+def digits(text):
     return [int(re.sub(r"\D", "", part)) for part in re.findall(r"\d[\d,]*", text)]
 
 
-def test_every_row_of_the_ledger_has_a_trail_whose_key_stays_the_same() -> None:
+def test_every_row_of_the_ledger_has_a_trail_whose_key_stays_the_same():
     found = swept()
     keys = [item.key for item in build_trails(found)]
     assert keys == [item.key for item in build_trails(swept())] and len(set(keys)) == len(keys)
@@ -44,9 +41,7 @@ def test_every_row_of_the_ledger_has_a_trail_whose_key_stays_the_same() -> None:
     )
 
 
-def test_the_first_step_is_the_ratio_of_the_ledger_and_the_sum_of_the_kernels_is_its_count() -> (
-    None
-):
+def test_the_first_step_is_the_ratio_of_the_ledger_and_the_sum_of_the_kernels_is_its_count():
     found = swept()
     row = next(row for row in found.ledger.rows if row.name == "conv2 forward" and row.batch == 64)
     assert row.ratio is not None and row.executed.value is not None
@@ -68,7 +63,7 @@ def test_the_first_step_is_the_ratio_of_the_ledger_and_the_sum_of_the_kernels_is
     assert f"{synthetic.macs('conv2', 64):,}" in step(way, "Estimated").lines[0]
 
 
-def test_the_source_names_the_report_the_launches_and_a_query_for_their_rows() -> None:
+def test_the_source_names_the_report_the_launches_and_a_query_for_their_rows():
     found = swept()
     counting = found.study.get_batch(64).counting_run
     assert counting is not None
@@ -83,7 +78,7 @@ def test_the_source_names_the_report_the_launches_and_a_query_for_their_rows() -
     )
 
 
-def test_a_row_without_counts_says_why_and_still_has_its_formula() -> None:
+def test_a_row_without_counts_says_why_and_still_has_its_formula():
     found = analysed(synthetic.cpu_run(1, 16), synthetic.cpu_run(2, 64))
     way = trail(found, "conv2/forward/16")
     first = way.steps[0]
@@ -93,7 +88,7 @@ def test_a_row_without_counts_says_why_and_still_has_its_formula() -> None:
     assert step(way, "Estimated").lines and not any("Source" in item.title for item in way.steps)
 
 
-def test_a_verdict_on_the_sweep_has_a_trail_and_the_finding_leads_to_it() -> None:
+def test_a_verdict_on_the_sweep_has_a_trail_and_the_finding_leads_to_it():
     found = swept()
     facts = {"name": "conv2 forward", "layer": "conv2", "first": 16, "last": 64}
     verdict = Cause("wrong window", None, facts, ("nothing",), variant="sweep, row")
@@ -111,9 +106,7 @@ def test_a_verdict_on_the_sweep_has_a_trail_and_the_finding_leads_to_it() -> Non
     assert "sweep/wrong-window" in shown and shown <= known
 
 
-def test_the_matrix_shows_the_ratios_and_shares_of_the_ledger_and_colours_both_sides_of_paper() -> (
-    None
-):
+def test_the_matrix_shows_the_ratios_and_shares_of_the_ledger_and_colours_both_sides_of_paper():
     found = swept()
     matrix, view = build_ledger_matrix(found), build_ledger_view(found)
     assert matrix is not None and view is not None
@@ -130,7 +123,7 @@ def test_the_matrix_shows_the_ratios_and_shares_of_the_ledger_and_colours_both_s
             assert not side and (cell.style == "no" or row.ratio == 0)
 
 
-def test_totals_are_sums_over_the_rows_that_have_both_figures_and_name_the_others() -> None:
+def test_totals_are_sums_over_the_rows_that_have_both_figures_and_name_the_others():
     found = swept()
     view = build_ledger_matrix(found)
     assert view is not None and len(view.totals) == len(view.batches)
@@ -147,7 +140,7 @@ def test_totals_are_sums_over_the_rows_that_have_both_figures_and_name_the_other
         assert times is not None and total[1 - at].value == times.total.median
 
 
-def test_a_total_with_a_lower_bound_says_at_least_and_one_without_figures_is_a_dash() -> None:
+def test_a_total_with_a_lower_bound_says_at_least_and_one_without_figures_is_a_dash():
     found = swept()
     row = next(row for row in found.ledger.rows if row.ratio)
     part = replace(row, executed=replace(row.executed, launches=1, of_launches=2))
@@ -169,7 +162,7 @@ def test_a_total_with_a_lower_bound_says_at_least_and_one_without_figures_is_a_d
     assert "; without 8 rows." in view.total_note
 
 
-def test_no_matrix_is_drawn_where_nothing_was_counted_or_timed() -> None:
+def test_no_matrix_is_drawn_where_nothing_was_counted_or_timed():
     assert (
         build_ledger_matrix(analysed(synthetic.make_run(1, layer_calls=synthetic.layer_calls(64))))
         is None

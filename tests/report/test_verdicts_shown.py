@@ -1,8 +1,6 @@
 """Verdicts as page, terminal and exports show them: the same sentence, its numbers, what
 stays open."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace
@@ -10,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from perfctl.frames import ledger as frame
-from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.causes.judge import RowCauses, StudyCauses
 from perfctl.orchestrator.ledger.causes.rule import Cause
 from perfctl.orchestrator.report.ledger.cause_sentences import FIXES, SENTENCES
@@ -28,10 +25,10 @@ from tests.make import synthetic
 from tests.report.outline import analysed, printed
 
 
-def judged() -> Analysis:
+def judged():
     """conv2 forward has a made-up reason at batch 16 and 64; the sweep has one of its own."""
 
-    def winograd(batch: int, factor: float) -> RowCauses:
+    def winograd(batch, factor):
         row = f"conv2 forward at batch {batch}"
         masked = Cause("skipped border", factor, explained=0.9, confidence="observed", row=row)
         return RowCauses((masked,), 0.1 if batch == 16 else 0.3)
@@ -44,9 +41,7 @@ def judged() -> Analysis:
     return replace(analysed(*synthetic.gpu_sweep(16, 64)), judgement=StudyCauses(rows, sweep))
 
 
-def test_one_reason_a_rule_tells_the_other_batch_sizes_and_rows_that_nobody_judged_say_nothing() -> (
-    None
-):
+def test_one_reason_a_rule_tells_the_other_batch_sizes_and_rows_that_nobody_judged_say_nothing():
     found = judged()
     rows = [row for row in found.ledger.rows if row.name == "conv2 forward"]
     (reason,) = describe_causes_of_rows(rows, found.judgement)
@@ -68,7 +63,7 @@ def test_one_reason_a_rule_tells_the_other_batch_sizes_and_rows_that_nobody_judg
     )
 
 
-def test_the_terminal_numbers_the_verdicts_and_the_page_groups_carry_the_same_words() -> None:
+def test_the_terminal_numbers_the_verdicts_and_the_page_groups_carry_the_same_words():
     text = printed(
         draw_view(
             View(chapters=build_run_group_views(judged(), LedgerViewOptions(is_explained=True))), 80
@@ -99,7 +94,7 @@ def test_the_terminal_numbers_the_verdicts_and_the_page_groups_carry_the_same_wo
     ]
 
 
-def test_the_terminal_prints_outside_of_layers_in_full() -> None:
+def test_the_terminal_prints_outside_of_layers_in_full():
     calls = synthetic.layer_calls(16)
     calls = (*calls, calls[0]._replace(layer=""))
     runs = (replace(run, layer_calls=calls) for run in synthetic.gpu_pair(1, 16))
@@ -108,7 +103,7 @@ def test_the_terminal_prints_outside_of_layers_in_full() -> None:
     assert re.search("^outside of layers +forward", text, re.MULTILINE)
 
 
-def test_rows_for_programs_hold_full_values_and_null_for_unknown() -> None:
+def test_rows_for_programs_hold_full_values_and_null_for_unknown():
     found = judged()
     rows = list(list_ledger_rows([found]))
     (row,) = (
@@ -128,7 +123,7 @@ def test_rows_for_programs_hold_full_values_and_null_for_unknown() -> None:
     assert json.loads(json.dumps(rows))[0]["batch"] == 16
 
 
-def test_the_data_frame_has_the_rows_and_nan_for_unknown() -> None:
+def test_the_data_frame_has_the_rows_and_nan_for_unknown():
     runs = synthetic.gpu_pair(1, 64)
     table = frame(runs)
     line = table[(table.layer == "conv2") & (table.direction == "forward")].iloc[0]
@@ -155,25 +150,25 @@ def test_the_data_frame_has_the_rows_and_nan_for_unknown() -> None:
         ),
     ],
 )
-def test_a_part_whose_fact_is_missing_is_left_out(facts: dict[str, object], sentence: str) -> None:
+def test_a_part_whose_fact_is_missing_is_left_out(facts, sentence):
     cause = Cause("split-K", 1.01, facts, row="conv")
     assert describe_cause(cause) == sentence
 
 
-def test_brackets_in_the_name_of_a_kernel_stay() -> None:
+def test_brackets_in_the_name_of_a_kernel_stay():
     facts = {"kernel": "f<a[2]>{}"}
     cause = Cause("split-K", None, facts, variant="by its name", row="conv")
     assert "according to the name of f<a[2]>{}. The counters" in describe_cause(cause)
 
 
 @pytest.mark.parametrize(("ours", "advised"), [(False, True), (True, False)])
-def test_perfctl_ncu_is_advice_unless_it_made_the_run(ours: bool, advised: bool) -> None:
+def test_perfctl_ncu_is_advice_unless_it_made_the_run(ours, advised):
     cause = Cause("wrong window", 2.0, {"seen": 32}, row="conv", ours=ours)
     assert ("'perfctl ncu' does" in describe_fix(cause)) is advised
 
 
 @pytest.mark.parametrize("rule", ["TF32", "tensor cores"])
-def test_tensor_kernels_whose_flops_no_rule_derives_are_named(rule: str) -> None:
+def test_tensor_kernels_whose_flops_no_rule_derives_are_named(rule):
     facts = {"math": "fp16"}
     cause = Cause(rule, None, facts, variant="not derived", row="conv")
     assert describe_cause(cause) == (
@@ -183,12 +178,12 @@ def test_tensor_kernels_whose_flops_no_rule_derives_are_named(rule: str) -> None
     assert describe_fix(cause) == "Run 'perfctl ncu' to measure them."
 
 
-def test_every_rule_with_a_sentence_has_a_fix_and_no_other_rule() -> None:
+def test_every_rule_with_a_sentence_has_a_fix_and_no_other_rule():
     rules = {key.partition(": ")[0] for key in SENTENCES}
     assert rules == {key.partition(": ")[0] for key in FIXES}
 
 
-def test_optional_parts_are_closed_and_not_nested() -> None:
+def test_optional_parts_are_closed_and_not_nested():
     for text in (*SENTENCES.values(), *FIXES.values()):
         depth = 0
         for letter in text:

@@ -1,10 +1,5 @@
 """``make accuracy`` shows a kept table only while nothing that it was made from has changed."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 from scripts.proof.accuracy import all_tables
@@ -17,7 +12,7 @@ print("line of", said)
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """Stands for the folder of measurements; its scripts are the tables."""
     (tmp_path / "kept").mkdir()
     (tmp_path / "measured.csv").write_text("first")
@@ -27,18 +22,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def made(folder: Path, script: str) -> dict[str, object]:
+def made(folder, script):
     (folder / "table.py").write_text(script)
     all_tables.digest.cache_clear()
     return all_tables.run("table")
 
 
-def kept() -> dict[str, object] | None:
+def kept():
     all_tables.digest.cache_clear()
     return all_tables.kept("table")
 
 
-def change_library(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def change_library(folder, monkeypatch):
     monkeypatch.setattr(all_tables, "libraries", lambda: "others")
 
 
@@ -55,9 +50,7 @@ def change_library(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param(change_library, id="a library"),
     ],
 )
-def test_a_table_is_kept_until_something_changes(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[..., object]
-) -> None:
+def test_a_table_is_kept_until_something_changes(folder, monkeypatch, change):
     assert made(folder, SCRIPT)["lines"] == ["line of first\n"]
     found = kept()
     assert found is not None and found["lines"] == ["line of first\n"]
@@ -65,7 +58,7 @@ def test_a_table_is_kept_until_something_changes(
     assert kept() is None
 
 
-def test_a_table_that_misses_is_kept_with_its_exit_code(folder: Path) -> None:
+def test_a_table_that_misses_is_kept_with_its_exit_code(folder):
     made(folder, SCRIPT + "print('median 9% < 5% NO')\nsys.exit(1)\n")
     found = kept()
     assert found is not None
@@ -78,13 +71,13 @@ def test_a_table_that_misses_is_kept_with_its_exit_code(folder: Path) -> None:
 @pytest.mark.parametrize(
     "end", ["raise ValueError('broken')", "sys.exit(2)", "sys.exit('no such file')"]
 )
-def test_a_script_that_fails_is_not_kept_and_said_to_have_failed(folder: Path, end: str) -> None:
+def test_a_script_that_fails_is_not_kept_and_said_to_have_failed(folder, end):
     found = made(folder, SCRIPT + end + "\n")
     assert found["code"] != 0
     assert kept() is None
     assert "FAILED" in next(iter(all_tables.short("table", found, False)))
 
 
-def test_every_table_has_a_script() -> None:
+def test_every_table_has_a_script():
     for name in all_tables.TABLES:
         assert (all_tables.HERE / f"{name}.py").is_file()

@@ -1,8 +1,6 @@
 """Text from a server: rules that hold on every device and precision, and how near the shipped fit
 is to what it learned from."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from itertools import pairwise, permutations
 from statistics import median
@@ -10,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from perfctl.orchestrator.counts.hardware.machines import Machine, find_device, parse_device_spec
+from perfctl.orchestrator.counts.hardware.machines import find_device, parse_device_spec
 from perfctl.orchestrator.predict import generation
 from perfctl.orchestrator.predict.answer import ENGINES
 from perfctl.orchestrator.predict.generation import GenerationStepWork
@@ -23,7 +21,7 @@ LLAMA = SHAPES["hf:meta-llama/Llama-3.1-8B"]
 SMALL = Shape("", 4, 256, 128, 3 * 512, 1000, 7)
 
 
-def seconds(work: GenerationStepWork, machine: Machine, precision: str = "fp16") -> float | None:
+def seconds(work, machine, precision="fp16"):
     """None where the machine cannot compute in the precision."""
     try:
         return generation.predict_engine_seconds(FIT.costs, work, precision, machine)
@@ -31,7 +29,7 @@ def seconds(work: GenerationStepWork, machine: Machine, precision: str = "fp16")
         return None
 
 
-def machines(precision: str) -> list[Machine]:
+def machines(precision):
     return [
         machine
         for machine in list_table_machines()
@@ -41,9 +39,7 @@ def machines(precision: str) -> list[Machine]:
 
 @pytest.mark.parametrize("precision", ENGINES["tensorrt-llm"])
 @pytest.mark.parametrize("shape", [LLAMA, SMALL], ids=["8B", "small"])
-def test_a_larger_batch_and_a_longer_context_or_prompt_never_take_less_time(
-    shape: Shape, precision: str
-) -> None:
+def test_a_larger_batch_and_a_longer_context_or_prompt_never_take_less_time(shape, precision):
     able = machines(precision)
     assert len(able) > 20
     for machine in able:
@@ -57,7 +53,7 @@ def test_a_larger_batch_and_a_longer_context_or_prompt_never_take_less_time(
 
 
 @pytest.mark.parametrize("precision", ENGINES["tensorrt-llm"])
-def test_a_device_is_never_slower_than_one_whose_peaks_are_all_lower(precision: str) -> None:
+def test_a_device_is_never_slower_than_one_whose_peaks_are_all_lower(precision):
     works = [
         step(LLAMA, 1, 1, 512, precision),
         step(LLAMA, 256, 1, 2048, precision),
@@ -81,7 +77,7 @@ def test_a_device_is_never_slower_than_one_whose_peaks_are_all_lower(precision: 
     assert compared > 100
 
 
-def test_fp8_is_at_least_as_fast_as_fp16_and_refused_where_the_chip_has_none() -> None:
+def test_fp8_is_at_least_as_fast_as_fp16_and_refused_where_the_chip_has_none():
     compared = 0
     for machine in machines("fp8"):
         for batch, tokens, context in ((1, 1, 512), (64, 1, 2048), (2, 2048, 2048)):
@@ -100,7 +96,7 @@ def test_fp8_is_at_least_as_fast_as_fp16_and_refused_where_the_chip_has_none() -
         )
 
 
-def test_published_figures_are_met_within_ten_percent_in_the_median_on_each_device() -> None:
+def test_published_figures_are_met_within_ten_percent_in_the_median_on_each_device():
     learned = [row for row in rows() if row.may_fit and not row.behind_server]
     assert len(learned) == len(FIT.rows) > 80
     for device in FIT.devices:
@@ -113,7 +109,7 @@ def test_published_figures_are_met_within_ten_percent_in_the_median_on_each_devi
         assert median(missed) < 0.1, device
 
 
-def test_no_prediction_is_below_the_roofline() -> None:
+def test_no_prediction_is_below_the_roofline():
     for precision in ENGINES["tensorrt-llm"]:
         for machine in machines(precision):
             for batch, tokens, context in ((1, 1, 1), (512, 1, 4096), (8, 4096, 4096)):
@@ -123,7 +119,7 @@ def test_no_prediction_is_below_the_roofline() -> None:
                 )
 
 
-def test_each_part_of_a_step_costs_time() -> None:
+def test_each_part_of_a_step_costs_time():
     machine, work = find_device("H100 SXM5").machine, step(LLAMA, 64, 2048, 2048, "fp16")
     whole = seconds(work, machine) or 0.0
     for field in fields(GenerationStepWork):
@@ -137,7 +133,7 @@ def test_each_part_of_a_step_costs_time() -> None:
             assert (seconds(less, machine) or 0.0) < whole, field.name
 
 
-def test_the_range_is_wider_on_devices_that_were_not_measured_and_the_answer_says_why() -> None:
+def test_the_range_is_wider_on_devices_that_were_not_measured_and_the_answer_says_why():
     known, alike = find_device("H100 SXM5").machine, find_device("H100 PCIe").machine
     unlike = parse_device_spec(
         "name=X1,fp32_tflops=9,bandwidth_gbs=300,memory_gb=16,tensor_fp16_tflops=60,process_nm=28"
@@ -161,9 +157,7 @@ def test_the_range_is_wider_on_devices_that_were_not_measured_and_the_answer_say
     assert "billion weights" in said
 
 
-def test_the_nearest_published_run_is_one_of_the_same_device_and_precision_where_there_is_one() -> (
-    None
-):
+def test_the_nearest_published_run_is_one_of_the_same_device_and_precision_where_there_is_one():
     asked = SimpleNamespace(batch=64, prompt=128, generate=127, parameters=6.05e9)
     near = generation.find_nearest_engine_run(FIT, find_device("L40S").machine, "fp8", asked)
     assert near is not None
@@ -176,7 +170,7 @@ def test_the_nearest_published_run_is_one_of_the_same_device_and_precision_where
     )
 
 
-def test_a_server_holds_as_many_sequences_as_the_memory_takes() -> None:
+def test_a_server_holds_as_many_sequences_as_the_memory_takes():
     machine = find_device("H100 SXM5").machine
     weights = 32 * (2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336) + 2 * 2 * 4096 * 128256
     each = 32 * 2 * 1024 * 4000

@@ -1,8 +1,6 @@
 """Seeded changes are caught by the quantity that names them; scripts/proof/gate_trials.py
 has all."""
 
-from __future__ import annotations
-
 import pytest
 
 from scripts.proof import gate_trials
@@ -12,6 +10,6 @@ FAST = (9, 10, 11, 12, 15, 18, 19, 21, *range(23, 29))
 
 
 @pytest.mark.parametrize("seed", FAST)
-def test_a_seeded_change_is_named(seed: int) -> None:
+def test_a_seeded_change_is_named(seed):
     found = gate_trials.trial(seed)
     assert found.caught, (found.change, found.first)

@@ -1,8 +1,6 @@
 """The guard: its comparison fails where a value differs, and says which expected changes are
 not needed."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import subprocess
@@ -15,7 +13,7 @@ GUARD = Path(__file__).resolve().parents[2] / "scripts/proof/guard"
 VALUES = {"resnet / flops": 100, "resnet / seconds": 0.25, "unet / flops": 7}
 
 
-def record(folder: Path, **areas: dict[str, object]) -> Path:
+def record(folder, **areas):
     folder.mkdir()
     for area, values in areas.items():
         with gzip.open(folder / f"{area}.json.gz", "wt", encoding="utf-8") as file:
@@ -23,7 +21,7 @@ def record(folder: Path, **areas: dict[str, object]) -> Path:
     return folder
 
 
-def compare(*arguments: object) -> tuple[int, list[str]]:
+def compare(*arguments):
     command = [sys.executable, str(GUARD / "guard.py"), "compare", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert not done.stderr
@@ -31,11 +29,11 @@ def compare(*arguments: object) -> tuple[int, list[str]]:
 
 
 @pytest.fixture
-def before(tmp_path: Path) -> Path:
+def before(tmp_path):
     return record(tmp_path / "before", estimate=VALUES)
 
 
-def test_the_same_values_pass(before: Path, tmp_path: Path) -> None:
+def test_the_same_values_pass(before, tmp_path):
     after = record(tmp_path / "after", estimate=VALUES | {"resnet / seconds": 0.25 + 1e-13})
     assert compare(before, after) == (
         0,
@@ -43,7 +41,7 @@ def test_the_same_values_pass(before: Path, tmp_path: Path) -> None:
     )
 
 
-def test_a_changed_a_lost_and_a_new_value_fail(before: Path, tmp_path: Path) -> None:
+def test_a_changed_a_lost_and_a_new_value_fail(before, tmp_path):
     after = record(
         tmp_path / "after",
         estimate={"resnet / flops": 101, "resnet / seconds": 0.25, "vgg / flops": 1},
@@ -57,7 +55,7 @@ def test_a_changed_a_lost_and_a_new_value_fail(before: Path, tmp_path: Path) -> 
     ]
 
 
-def test_an_area_that_was_not_recorded_fails(before: Path, tmp_path: Path) -> None:
+def test_an_area_that_was_not_recorded_fails(before, tmp_path):
     record(before.with_name("more"), causes={"seed 0 / padding": [3, 3, 0]})
     after = record(tmp_path / "after", estimate=VALUES)
     status, lines = compare(before, before.with_name("more"), after)
@@ -66,9 +64,7 @@ def test_an_area_that_was_not_recorded_fails(before: Path, tmp_path: Path) -> No
     assert (status, lines[:2]) == (1, ["causes: not recorded before", "estimate: not recorded now"])
 
 
-def test_an_expected_change_passes_and_one_that_is_not_needed_is_reported(
-    before: Path, tmp_path: Path
-) -> None:
+def test_an_expected_change_passes_and_one_that_is_not_needed_is_reported(before, tmp_path):
     after = record(tmp_path / "after", estimate={"resnet / flops": 101, "resnet / seconds": 0.25})
     changes = tmp_path / "changes.tsv"
     changes.write_text(
@@ -83,16 +79,14 @@ def test_an_expected_change_passes_and_one_that_is_not_needed_is_reported(
     assert lines[1].endswith("0 different, 2 of 3 expected changes found")
 
 
-def test_an_expected_change_holds_for_its_values_only(before: Path, tmp_path: Path) -> None:
+def test_an_expected_change_holds_for_its_values_only(before, tmp_path):
     after = record(tmp_path / "after", estimate=VALUES | {"resnet / flops": 99})
     changes = tmp_path / "changes.tsv"
     changes.write_text("estimate / resnet / flops\t100\t101\tcorrected\n")
     assert compare(before, after, "--changes", changes)[0] == 1
 
 
-def test_a_renamed_key_keeps_its_value_and_two_keys_never_become_one(
-    before: Path, tmp_path: Path
-) -> None:
+def test_a_renamed_key_keeps_its_value_and_two_keys_never_become_one(before, tmp_path):
     after = record(
         tmp_path / "after",
         estimate={key.replace("flops", "work"): value for key, value in VALUES.items()},
@@ -106,7 +100,7 @@ def test_a_renamed_key_keeps_its_value_and_two_keys_never_become_one(
     assert "estimate / resnet / work: two values are renamed to this key" in lines
 
 
-def test_the_tables_of_the_repository_can_be_read(before: Path) -> None:
+def test_the_tables_of_the_repository_can_be_read(before):
     assert (
         compare(
             before,

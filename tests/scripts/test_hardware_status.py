@@ -1,14 +1,12 @@
 """The tests that the status of hardware names are there."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_tests_that_prove_a_row_exist() -> None:
+def test_the_tests_that_prove_a_row_exist():
     path = ROOT / "scripts" / "proof" / "hardware_status.py"
     spec = importlib.util.spec_from_file_location("hardware_status", path)
     assert spec is not None

@@ -1,8 +1,6 @@
 """The installer of Nsight beside another program that uses apt: a stand-in for apt-get says what
 the real one says then."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path
@@ -13,7 +11,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "setup" / "install_ns
 LOCKED = "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 42 (apt-get)"
 
 
-def functions(folder: Path, apt_get: str) -> list[str]:
+def functions(folder, apt_get):
     """The script's function, to be called by itself: the rest needs root and changes the
     system's sources."""
     text = SCRIPT.read_text(encoding="utf-8")
@@ -24,7 +22,7 @@ def functions(folder: Path, apt_get: str) -> list[str]:
     return ["sh", "-euc", '. "$0/functions.sh"; apt update', str(folder)]
 
 
-def call(folder: Path, apt_get: str, wait: int) -> subprocess.CompletedProcess[str]:
+def call(folder, apt_get, wait):
     environment = {**os.environ, "PATH": f"{folder}:/usr/bin:/bin", "APT_WAIT": str(wait)}
     return subprocess.run(
         functions(folder, apt_get),
@@ -36,7 +34,7 @@ def call(folder: Path, apt_get: str, wait: int) -> subprocess.CompletedProcess[s
     )
 
 
-def test_the_installer_waits_while_another_program_holds_the_lock_of_apt(tmp_path: Path) -> None:
+def test_the_installer_waits_while_another_program_holds_the_lock_of_apt(tmp_path):
     once = (
         f'[ -e "{tmp_path}/tried" ] && echo "$@" && exit; touch "{tmp_path}/tried"; echo '
         f'"{LOCKED}" >&2; exit 100'
@@ -51,8 +49,8 @@ def test_the_installer_waits_while_another_program_holds_the_lock_of_apt(tmp_pat
     ("said", "wait"), [(LOCKED, 0), ("E: Unable to locate package nsight-systems", 30)]
 )
 def test_a_lock_that_is_held_too_long_and_any_other_failure_end_it_with_apts_own_words(
-    tmp_path: Path, said: str, wait: int
-) -> None:
+    tmp_path, said, wait
+):
     done = call(tmp_path, f'echo x >>"{tmp_path}/calls"; echo "{said}" >&2; exit 100', wait)
     assert done.returncode != 0
     assert said in done.stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.counts.hardware.machines import GPUS, Gpu, compute_peak_flops
+from perfctl.orchestrator.counts.hardware.machines import GPUS, compute_peak_flops
 
 FILE = Path(__file__).resolve().parents[2] / "scripts" / "proof" / "accuracy" / "published.csv"
 COLUMNS = (
@@ -61,7 +61,7 @@ ENCODERS = {
 PARAMETERS = {"Llama-2-7b-hf": 6.7e9, "Llama-3.1-8B": 8.0e9, "gpt-j-6b": 6.0e9}
 
 
-def read() -> list[dict[str, str]]:
+def read():
     with FILE.open(newline="", encoding="utf-8") as lines:
         return list(csv.DictReader(lines))
 
@@ -70,7 +70,7 @@ ROWS = read()
 NAMED = {gpu.name: gpu for gpu in GPUS}
 
 
-def peak(gpu: Gpu, precision: str) -> float:
+def peak(gpu, precision):
     """Dense FLOP/s of the fastest path that takes ``precision``: libraries may do fp16 products
     in fp32."""
     paths = compute_peak_flops(gpu)
@@ -83,13 +83,13 @@ def peak(gpu: Gpu, precision: str) -> float:
     )
 
 
-def encoder_flops(layers: int, width: int, length: int) -> float:
+def encoder_flops(layers, width, length):
     """Forward FLOPs of one sequence: 12 width^2 weights a layer, and scores and values of
     attention. 1 multiply-add is 2."""
     return 2 * layers * (12 * width**2 * length + 2 * length**2 * width)
 
 
-def flops_per_second_of(row: dict[str, str]) -> float | None:
+def flops_per_second_of(row):
     """FLOP/s that the row says were reached; None for a model without a figure by hand."""
     name = row["model"].rpartition(":")[2].rpartition("/")[2]
     value, times = float(row["value"]), 3 if row["mode"] == "train" else 1
@@ -113,7 +113,7 @@ def flops_per_second_of(row: dict[str, str]) -> float | None:
     return times * sample * rate
 
 
-def test_every_row_has_the_same_columns_and_its_own_name() -> None:
+def test_every_row_has_the_same_columns_and_its_own_name():
     assert list(ROWS[0]) == COLUMNS.split()
     assert len({row["id"] for row in ROWS}) == len(ROWS) >= 250
     assert not [row["id"] for row in ROWS if None in row or None in row.values()]
@@ -122,11 +122,11 @@ def test_every_row_has_the_same_columns_and_its_own_name() -> None:
 @pytest.mark.parametrize(
     "column", ["source", "published", "licence", "statistic", "software", "data", "model", "input"]
 )
-def test_no_row_leaves_out_where_it_comes_from_or_what_it_is(column: str) -> None:
+def test_no_row_leaves_out_where_it_comes_from_or_what_it_is(column):
     assert not [row["id"] for row in ROWS if not row[column].strip()]
 
 
-def test_dates_are_years_or_months_and_files_name_their_version() -> None:
+def test_dates_are_years_or_months_and_files_name_their_version():
     assert not [
         row["id"]
         for row in ROWS
@@ -139,7 +139,7 @@ def test_dates_are_years_or_months_and_files_name_their_version() -> None:
     ]
 
 
-def test_devices_units_and_settings_are_ones_that_perfctl_knows() -> None:
+def test_devices_units_and_settings_are_ones_that_perfctl_knows():
     assert {row["device"] for row in ROWS} <= set(NAMED)
     assert len({row["device"] for row in ROWS}) >= 12
     assert {row["unit"] for row in ROWS} == UNITS
@@ -150,7 +150,7 @@ def test_devices_units_and_settings_are_ones_that_perfctl_knows() -> None:
     assert {row["model"].partition(":")[0] for row in ROWS} == {"torchvision", "timm", "hf"}
 
 
-def test_a_row_without_a_batch_says_why() -> None:
+def test_a_row_without_a_batch_says_why():
     assert not [
         row["id"]
         for row in ROWS
@@ -159,11 +159,11 @@ def test_a_row_without_a_batch_says_why() -> None:
     assert not [row["id"] for row in ROWS if row["batch"] and int(row["batch"]) < 1]
 
 
-def test_no_precision_runs_on_a_chip_without_it() -> None:
+def test_no_precision_runs_on_a_chip_without_it():
     assert not [row["id"] for row in ROWS if peak(NAMED[row["device"]], row["precision"]) == 0]
 
 
-def test_no_speed_is_near_or_above_the_dense_peak_of_its_device() -> None:
+def test_no_speed_is_near_or_above_the_dense_peak_of_its_device():
     shares = {
         row["id"]: made / peak(NAMED[row["device"]], row["precision"])
         for row in ROWS
@@ -173,7 +173,7 @@ def test_no_speed_is_near_or_above_the_dense_peak_of_its_device() -> None:
     assert not {name: share for name, share in shares.items() if share >= HIGHEST_SHARE}
 
 
-def test_most_speeds_grow_with_the_batch() -> None:
+def test_most_speeds_grow_with_the_batch():
     """Rates of one table at the largest batch are above those at the smallest, or a digit
     was misread."""
     tables: dict[tuple[str, ...], list[tuple[int, float]]] = {}

@@ -1,10 +1,7 @@
 """Networks of published steps, as scripts/proof/accuracy/published_rows.py traces them."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,21 +17,19 @@ FORWARD = 20 + 20 + 17 + 8 + 2 + 1
 @pytest.mark.parametrize(
     ("training", "counters"), [(False, 0), (True, 20)], ids=["inference", "training"]
 )
-def test_only_a_step_of_training_counts_the_batches_of_each_batch_norm(
-    training: bool, counters: int
-) -> None:
+def test_only_a_step_of_training_counts_the_batches_of_each_batch_norm(training, counters):
     found = traced(key_of("torchvision:resnet18", 224, training))
     assert found is not None
     assert sum(work[1] for work in found["works"]) == FORWARD + counters
 
 
-def test_the_mode_of_a_trace_is_part_of_its_key() -> None:
+def test_the_mode_of_a_trace_is_part_of_its_key():
     assert key_of("timm:resnet50", 224, training=True) == "timm:resnet50 224"
     assert key_of("timm:resnet50", 224, training=False) == "timm:resnet50 224 infer"
     assert key_of("timm:resnet50", 224, training=False, fused=True) == "timm:resnet50 224 fused"
 
 
-def test_the_standardisation_of_weights_is_counted_once_not_for_each_sample() -> None:
+def test_the_standardisation_of_weights_is_counted_once_not_for_each_sample():
     """A scaled convolution of timm reads its weights as (1, channels out, the rest) and writes as
     many: twice the weights."""
     pytest.importorskip("timm")
@@ -47,15 +42,15 @@ def test_the_standardisation_of_weights_is_counted_once_not_for_each_sample() ->
 
 
 @pytest.fixture
-def publish(monkeypatch: pytest.MonkeyPatch) -> Any:
+def publish(monkeypatch):
     pytest.importorskip("scipy")
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "scripts" / "proof" / "accuracy"))
     return importlib.import_module("publish")
 
 
 def test_costs_of_regimes_are_pulled_together_as_strongly_as_their_differences_are_small_against_the_errors(
-    publish: Any,
-) -> None:
+    publish,
+):
     """Two regimes of one part, 100 steps each, predicted 10% too high and too low in turn; the
     third cost is the part's own."""
     errors = np.tile([0.9, 1.1], 50)

@@ -15,7 +15,6 @@ import sys
 import tarfile
 from contextlib import closing
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -29,13 +28,13 @@ LARGEST_FILE, MOST_FILES = 16 * 2**20, 8
 
 
 @pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def module(monkeypatch):
     """scripts/record_reports.py, which imports its own folder's modules as a script does."""
     monkeypatch.syspath_prepend(str(ROOT / "scripts"))
     return importlib.import_module("record_reports")
 
 
-def contents(out: Path) -> dict[str, bytes]:
+def contents(out):
     """Every file that leaves the machine, unpacked."""
     found: dict[str, bytes] = {}
     for file in out.iterdir():
@@ -51,9 +50,7 @@ def contents(out: Path) -> dict[str, bytes]:
     }
 
 
-def test_one_command_records_counts_and_ledger_and_leaves_nothing_that_names_the_machine(
-    tmp_path: Path,
-) -> None:
+def test_one_command_records_counts_and_ledger_and_leaves_nothing_that_names_the_machine(tmp_path):
     """A GPU that is not there: ncu's stand-in runs the network on the CPU and counts conv2 by
     its dimensions."""
     out = tmp_path / "out"
@@ -120,9 +117,7 @@ def test_one_command_records_counts_and_ledger_and_leaves_nothing_that_names_the
     assert b"--metrics" in found["tools/ncu-help.txt"]
 
 
-def test_what_cannot_be_installed_is_said_before_anything_is_measured(
-    module: ModuleType, tmp_path: Path
-) -> None:
+def test_what_cannot_be_installed_is_said_before_anything_is_measured(module, tmp_path):
     machine = module.machine
     (tmp_path / "wheels").mkdir()
     with pytest.raises(machine.CannotRecord, match="holds no wheels: fill it with --download"):
@@ -148,9 +143,7 @@ def test_what_cannot_be_installed_is_said_before_anything_is_measured(
     )
 
 
-def test_tools_that_nvidia_installs_beside_path_are_found(
-    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tools_that_nvidia_installs_beside_path_are_found(module, tmp_path, monkeypatch):
     machine = module.machine
     for version in ("2024.1", "2025.3"):
         ncu = tmp_path / "nsight-compute" / version / "ncu"
@@ -166,8 +159,8 @@ def test_tools_that_nvidia_installs_beside_path_are_found(
 
 
 def test_steps_keep_to_the_budget_and_those_that_read_get_what_is_reserved_for_them(
-    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    module, tmp_path, monkeypatch
+):
     asked: list[tuple[str, float]] = []
     monkeypatch.setattr(
         module.Recording,
@@ -190,9 +183,7 @@ def test_steps_keep_to_the_budget_and_those_that_read_get_what_is_reserved_for_t
     )
 
 
-def test_a_step_that_does_not_end_is_stopped_and_the_next_one_runs(
-    module: ModuleType, tmp_path: Path
-) -> None:
+def test_a_step_that_does_not_end_is_stopped_and_the_next_one_runs(module, tmp_path):
     recording = module.Recording(tmp_path, tmp_path, 500)
     ended = module.Done("x", "x")
     limit_s = 1
@@ -204,8 +195,8 @@ def test_a_step_that_does_not_end_is_stopped_and_the_next_one_runs(
 
 
 def test_names_of_the_machine_are_masked_in_texts_and_in_binary_files_whose_offsets_still_hold(
-    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    module, tmp_path, monkeypatch
+):
     keep = module.keep
     monkeypatch.setattr(socket, "gethostname", lambda: "gpu17.site.example")
     masks = keep.Masks(
@@ -233,16 +224,14 @@ def test_names_of_the_machine_are_masked_in_texts_and_in_binary_files_whose_offs
         )
 
 
-def make_run_folder(folder: Path) -> Path:
+def make_run_folder(folder):
     run = folder / "runs" / "ncu-x" / "b16"
     run.mkdir(parents=True)
     (run / "run.json").write_text(json.dumps({"status": "ok", "artifact": "report.csv"}))
     return run
 
 
-def test_a_file_that_is_too_large_or_names_the_machine_stays_and_is_named(
-    module: ModuleType, tmp_path: Path
-) -> None:
+def test_a_file_that_is_too_large_or_names_the_machine_stays_and_is_named(module, tmp_path):
     keep = module.keep
     masks = keep.Masks({"scratch": tmp_path}, {})
     run = make_run_folder(tmp_path)
@@ -259,9 +248,7 @@ def test_a_file_that_is_too_large_or_names_the_machine_stays_and_is_named(
     assert set(contents(tmp_path / "out")) == {"recordings/ncu/b16/run.json"}
 
 
-def test_what_a_plain_step_launched_is_kept_with_the_run_that_needs_it(
-    module: ModuleType, tmp_path: Path
-) -> None:
+def test_what_a_plain_step_launched_is_kept_with_the_run_that_needs_it(module, tmp_path):
     """A replay of ncu --launches distinct takes over counts by it."""
     run = make_run_folder(tmp_path)
     (run / LAUNCHES).write_text(json.dumps({"launches": [], "origin": f"{tmp_path}/x"}))

@@ -1,13 +1,10 @@
 """The simulator of verdicts: its records are what perfctl reads, its truth adds up, a seed is
 a draw."""
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 from math import isclose, isfinite, prod
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +16,7 @@ SEEDS = range(40)
 
 
 @pytest.fixture(scope="module")
-def simulator() -> Any:
+def simulator():
     sys.path.insert(0, str(FOLDER))
     try:
         yield import_module("draw")
@@ -28,11 +25,11 @@ def simulator() -> Any:
 
 
 @pytest.fixture(scope="module")
-def draws(simulator: Any) -> list[Any]:
+def draws(simulator):
     return [simulator.draw(seed) for seed in SEEDS]
 
 
-def test_the_ledger_reads_paper_and_ratio_as_they_were_meant(draws: list[Any]) -> None:
+def test_the_ledger_reads_paper_and_ratio_as_they_were_meant(draws):
     for found in draws:
         (study,) = group_into_studies(found.runs)
         rows = {(row.batch, row.layer, row.direction): row for row in build_ledger(study).rows}
@@ -49,7 +46,7 @@ def test_the_ledger_reads_paper_and_ratio_as_they_were_meant(draws: list[Any]) -
                 assert isclose(row.ratio, ratio, rel_tol=1e-6), (found.scene.seed, place)
 
 
-def test_the_factors_multiply_to_the_ratio(draws: list[Any]) -> None:
+def test_the_factors_multiply_to_the_ratio(draws):
     checked = 0
     for found in draws:
         for place, truth in found.rows.items():
@@ -63,7 +60,7 @@ def test_the_factors_multiply_to_the_ratio(draws: list[Any]) -> None:
     assert checked > 200
 
 
-def test_without_effects_counted_is_paper(simulator: Any) -> None:
+def test_without_effects_counted_is_paper(simulator):
     for seed in range(15):
         found = simulator.draw(seed, "clean")
         assert not found.effects
@@ -71,19 +68,19 @@ def test_without_effects_counted_is_paper(simulator: Any) -> None:
 
 
 @pytest.mark.parametrize("last", (False, True))
-def test_every_effect_can_be_drawn_alone(simulator: Any, last: bool) -> None:
+def test_every_effect_can_be_drawn_alone(simulator, last):
     for name in simulator.ORDER:
         assert name in [effect.name for effect in simulator.draw(0, name, last).effects]
 
 
-def test_a_seed_is_a_draw(simulator: Any, draws: list[Any]) -> None:
+def test_a_seed_is_a_draw(simulator, draws):
     again = [simulator.draw(seed) for seed in SEEDS]
     assert again == draws
     assert len({str(found) for found in draws}) == len(draws)
 
 
-def test_the_last_check_has_parameters_of_its_own(simulator: Any) -> None:
-    def drawn(last: bool) -> set[float]:
+def test_the_last_check_has_parameters_of_its_own(simulator):
+    def drawn(last):
         found = (simulator.draw(seed, "cut_off", last) for seed in range(40))
         return {effect.settings["share"] for draw in found for effect in draw.effects}
 

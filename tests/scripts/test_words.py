@@ -1,7 +1,5 @@
 """Hand-written pages have short sentences, short cells and none of the banned phrases."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 
@@ -33,12 +31,12 @@ LONG = " ".join(["word"] * 30)
         pytest.param("It took 5 us.", [(1, "banned phrase: 5 us")], id="us for microseconds"),
     ],
 )
-def test_a_page_is_read_as_its_reader_does(text: str, complaints: list[tuple[int, str]]) -> None:
+def test_a_page_is_read_as_its_reader_does(text, complaints):
     assert [
         (line, found.partition(":")[0] if found.startswith(("sentence", "cell")) else found)
         for line, found in words.check(text)
     ] == complaints
 
 
-def test_no_page_has_anything_to_mend(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_page_has_anything_to_mend(capsys):
     assert words.main([]) == 0, capsys.readouterr().out

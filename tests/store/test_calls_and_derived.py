@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,17 +41,17 @@ COUNTS = [
 ]
 
 
-def rows(connection: sqlite3.Connection, table: str) -> int:
+def rows(connection, table):
     return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
 
-def with_kernels(connection: sqlite3.Connection) -> int:
+def with_kernels(connection):
     kernels = [Kernel(0, "gemm"), Kernel(1, "gemm", source="counted")]
     return write(connection, replace(EMPTY, kernels=kernels)).run_id
 
 
 def test_operators_come_from_a_one_pass_iterator_and_what_they_share_is_kept_once(writing):
-    def call(number: int) -> OpCall:
+    def call(number):
         layer = f"conv{number % 3}"
         return OpCall(
             "aten::conv2d",
@@ -67,7 +67,7 @@ def test_operators_come_from_a_one_pass_iterator_and_what_they_share_is_kept_onc
             f"line {number % 2}",
         )
 
-    def calls() -> Iterator[OpCall]:
+    def calls():
         yield from map(call, range(2500))
 
     first, second = (write(writing, replace(EMPTY, op_calls=calls())).run_id for _ in range(2))
@@ -244,7 +244,7 @@ def test_a_parser_that_gives_only_the_first_columns_gives_the_others_as_unknown(
 SECRET = "TOKEN=not-a-kernel-name"
 
 
-def export(path: Path) -> Path:
+def export(path):
     """A training step, then kernels with what is odd: a missing name, no grid, two ids of one
     name."""
     builder = training_step(NsysBuilder())
@@ -256,7 +256,7 @@ def export(path: Path) -> Path:
     return builder.write(path)
 
 
-def stored(connection: sqlite3.Connection, run_id: int) -> list[Kernel]:
+def stored(connection, run_id):
     run = read.load_run(connection, run_id)
     return list(run.report.kernels)
 
@@ -347,7 +347,7 @@ def test_two_short_names_of_one_name_are_kept_apart(writing, tmp_path):
     ]
 
 
-def _die_after_the_copy(export_path: Path, store_path: Path) -> None:
+def _die_after_the_copy(export_path, store_path):
     report = parse(export_path)
     assert isinstance(report.kernels, SqlKernels)
     with database.open_store_for_writing(store_path) as connection:

@@ -1,9 +1,6 @@
-from __future__ import annotations
-
 import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -134,17 +131,17 @@ def test_reading_changes_nothing_and_cannot_write_and_an_empty_file_is_no_store_
         connection.execute("DELETE FROM store_info")
 
 
-def _write(path: Path, name: str = "a device") -> None:
+def _write(path, name="a device"):
     with database.open_store_for_writing(path) as connection:
         connection.execute("INSERT INTO device (name, kind) VALUES (?, 'gpu')", (name,))
 
 
-def _write_nothing(path: Path) -> None:
+def _write_nothing(path):
     with database.remove_if_empty(path), database.open_store_for_writing(path):
         pass
 
 
-def _names(path: Path) -> list[str]:
+def _names(path):
     with database.open_store_for_reading(path) as connection:
         return [name for (name,) in connection.execute("SELECT name FROM device")]
 

@@ -1,15 +1,12 @@
 """Stores of perfctl 1.0 are replaced by a migrated copy, whole or not at all; those of 0.x are
 refused."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import signal
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlite_utils.cli import cli
@@ -24,19 +21,19 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*upgraded from perfctl 1.0")
 
 
 @pytest.fixture(params=["mnist-v100", "recorded-cpu", "synthetic"])
-def old(request: pytest.FixtureRequest, path: Path) -> Path:
+def old(request, path):
     """A store that perfctl 1.0.0 wrote, in WAL mode."""
     return unpack(request.param, path)
 
 
-def unpack(name: str, path: Path) -> Path:
+def unpack(name, path):
     with closing(sqlite3.connect(path)) as store:
         store.executescript(gzip.decompress((STORES / f"{name}.sql.gz").read_bytes()).decode())
         store.execute("PRAGMA journal_mode = WAL")
     return path
 
 
-def contents(path: Path, but: tuple[str, ...] = ("store_info",)) -> dict[str, list[Any]]:
+def contents(path, but=("store_info",)):
     """Every row of every table, with its number and as columns by name."""
     with closing(sqlite3.connect(path)) as store:
         store.row_factory = lambda cursor, row: dict(
@@ -57,7 +54,7 @@ def contents(path: Path, but: tuple[str, ...] = ("store_info",)) -> dict[str, li
         }
 
 
-def without_dropped(tables: dict[str, list[Any]]) -> dict[str, list[Any]]:
+def without_dropped(tables):
     return {
         name: [
             {
@@ -71,7 +68,7 @@ def without_dropped(tables: dict[str, list[Any]]) -> dict[str, list[Any]]:
     }
 
 
-def schema_of(path: Path) -> list[Any]:
+def schema_of(path):
     return rows(path, "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name")
 
 
@@ -206,16 +203,16 @@ def test_what_was_only_in_the_write_ahead_log_is_there_afterwards(path):
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
-def _die_in(path: Path, step: str) -> None:
+def _die_in(path, step):
     """Migrate, and be killed at the beginning of one step."""
 
-    def die(*_: object) -> None:
+    def die(*_):
         os.kill(os.getpid(), signal.SIGKILL)
 
     if step == "replaced":
         replace = migrate._replace_with_copy
 
-        def replace_and_die(*paths: Path) -> None:
+        def replace_and_die(*paths):
             replace(*paths)
             die()
 

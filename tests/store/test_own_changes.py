@@ -1,8 +1,6 @@
 """A store that its user changed, or that somebody else made: perfctl uses its own columns, and
 nothing else runs."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sqlite3
@@ -42,18 +40,18 @@ REPORT = Report(
 
 
 @pytest.fixture
-def store(path: Path) -> Path:
+def store(path):
     write(path)
     return path
 
 
-def write(path: Path, report: Report | None = REPORT, status: str = "ok") -> int:
+def write(path, report=REPORT, status="ok"):
     with database.open_store_for_writing(path) as connection:
         run = stored.write(connection, report, status=status, workload="net", batch_size=16)
         return run.run_id
 
 
-def change(path: Path, *statements: str) -> bytes:
+def change(path, *statements):
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         for statement in statements:
             db.execute(statement)
@@ -61,7 +59,7 @@ def change(path: Path, *statements: str) -> bytes:
     return path.read_bytes()
 
 
-def is_read_as_written(path: Path) -> bool:
+def is_read_as_written(path):
     with database.open_store_for_reading(path) as connection:
         run = read.load_run(connection, 1)
     kept = (run.report.kernels, run.report.counters, run.report.steps, run.report.gaps)
@@ -111,7 +109,7 @@ def test_triggers_of_tables_of_ones_own_stay_and_are_not_named(store):
     assert rows(store, "SELECT name FROM sqlite_master WHERE type = 'trigger'") == [("t",)]
 
 
-def _die_while_triggers_are_away(path: Path) -> None:
+def _die_while_triggers_are_away(path):
     with database.open_store_for_writing(path) as connection, write_in_transaction(connection):
         connection.execute("DELETE FROM step")
         assert connection.execute(
@@ -163,7 +161,7 @@ STEP = (
 )
 
 
-def rebuilt(columns: str, ending: str = "STRICT") -> list[str]:
+def rebuilt(columns, ending="STRICT"):
     return [
         "PRAGMA legacy_alter_table = ON",
         "ALTER TABLE step RENAME TO kept",

@@ -30,12 +30,10 @@ Perfctl = Callable[..., str]
 
 
 @pytest.fixture
-def perfctl(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Perfctl:
+def perfctl(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 
-    def call(*words: object, wanted: str = "") -> str:
+    def call(*words, wanted=""):
         """What the command prints; ``wanted`` has to be among its notes, and no other note of
         the store's."""
         capsys.readouterr()
@@ -50,7 +48,7 @@ def perfctl(
 
 
 @pytest.fixture(scope="module")
-def ingested(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def ingested(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ingested")
     with chdir(folder):
         assert run_command_line(["ingest", *(str(DATA / name) for name in FILES)]) == 0
@@ -62,10 +60,10 @@ def ingested(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def before(ingested: Path) -> dict[str, Any]:
+def before(ingested):
     """What perfctl makes of the store that nobody changed."""
 
-    def call(*words: object) -> str:
+    def call(*words):
         with redirect_stdout(StringIO()) as said:
             assert run_command_line([str(word) for word in words]) == 0
         return said.getvalue()
@@ -75,17 +73,17 @@ def before(ingested: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def store(ingested: Path, tmp_path: Path) -> Path:
+def store(ingested, tmp_path):
     return Path(shutil.copy(ingested, tmp_path / "perfctl.db"))
 
 
-def sqlite_utils(command: str, store: Path, *words: str) -> None:
+def sqlite_utils(command, store, *words):
     """What the command ``sqlite-utils`` calls, without the second that a process of its own takes
     to load pandas."""
     cli.main([command, str(store), *words], standalone_mode=False)
 
 
-def shown(perfctl: Perfctl) -> dict[str, Any]:
+def shown(perfctl):
     """What perfctl makes of the store, but for times of day."""
     whole: dict[str, Any] = {
         f"show {n}": json.loads(perfctl("show", n, "--json")) for n in (1, 2, 3, 4, 5)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import multiprocessing
 import sqlite3
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -39,7 +38,7 @@ VALID = {"state": "not_available"}
 """Field -> one of the few texts that its column takes."""
 
 
-def fill(record: type[Any], number: int, *, is_complete: bool) -> Any:
+def fill(record, number, *, is_complete):
     """Return a record in which every field of a kind has another value: whole numbers count up
     from ``number``, texts are the names of their fields (see VALID), ranges refer to the first.
     Optional fields of an incomplete record are None."""
@@ -53,7 +52,7 @@ def fill(record: type[Any], number: int, *, is_complete: bool) -> Any:
     return record(**values)
 
 
-def full_report() -> Report:
+def full_report():
     """Three records of each kind, the first without its optional fields."""
     rows = {
         field: [fill(record, number, is_complete=number > 0) for number in range(3)]
@@ -97,13 +96,7 @@ def full_report() -> Report:
     )
 
 
-def write(
-    connection: sqlite3.Connection,
-    report: Report | None = None,
-    *,
-    again: bool = False,
-    **facts: Any,
-) -> WrittenRun:
+def write(connection, report=None, *, again=False, **facts):
     calls = CALLS if report else ()
     return stored.write(connection, report, calls, again=again, **{**FACTS, **facts})
 
@@ -157,7 +150,7 @@ def test_the_same_artifact_goes_in_once_unless_asked_again(writing):
 
 
 def test_a_report_that_breaks_off_while_it_is_read_leaves_the_store_as_it_was(writing):
-    def broken() -> Iterator[Kernel]:
+    def broken():
         yield Kernel(0, "first")
         raise ReportError(Path("r"), "nsys", "row 2 is damaged", "Export it again")
 
@@ -203,7 +196,7 @@ def test_a_later_run_replaces_one_that_is_no_more_complete(writing):
     assert read.list_run_ids(writing, folder="b/", latest_of_each=True) == [run.run_id]
 
 
-def _write_many(path: Path, mark: str) -> None:
+def _write_many(path, mark):
     with database.open_store_for_writing(path) as connection:
         for number in range(10):
             write(connection, full_report(), artifact_sha256=f"{mark}{number}")
@@ -229,7 +222,7 @@ def test_a_run_that_is_replaced_takes_all_its_rows_with_it_and_no_row_of_another
         name for (name,) in writing.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
     ]
 
-    def counts() -> dict[str, int]:
+    def counts():
         return {
             name: writing.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables
         }

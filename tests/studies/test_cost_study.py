@@ -1,8 +1,6 @@
 """perfctl study cost: relations whose answer is known, and the study of the points that come
 with perfctl."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math
@@ -31,7 +29,7 @@ from tests.studies.asking import ask
 BENCH = Path(__file__).resolve().parent.parent / "data" / "bench-cpu" / "bench.json"
 
 
-def observed(count: int, family: str = "vgg") -> list[SizeObservation]:
+def observed(count, family="vgg"):
     """Time is 3e-9 s x parameters^2; the width falls as the parameters grow."""
     return [
         SizeObservation(
@@ -45,7 +43,7 @@ def observed(count: int, family: str = "vgg") -> list[SizeObservation]:
     ]
 
 
-def test_a_power_law_has_rank_correlation_1_its_exponent_and_no_interval() -> None:
+def test_a_power_law_has_rank_correlation_1_its_exponent_and_no_interval():
     found = relate_size("vgg", TIME, "parameters", observed(12))
     assert found.ranked is not None
     assert (found.ranked.value, found.ranked.interval) == (pytest.approx(1.0), None)
@@ -56,21 +54,21 @@ def test_a_power_law_has_rank_correlation_1_its_exponent_and_no_interval() -> No
     assert (falling.value, falling.interval) == (pytest.approx(-1.0), None)
 
 
-def test_fewer_than_10_points_are_marked_and_what_does_not_vary_has_a_reason() -> None:
+def test_fewer_than_10_points_are_marked_and_what_does_not_vary_has_a_reason():
     assert relate_size("vgg", TIME, "parameters", observed(9)).has_few_points
     found = relate_size("vgg", TIME, "batch", observed(9))
     assert (found.ranked, found.linear, found.reason) == (None, None, "it is equal in every point")
     assert relate_size("vgg", MEMORY, "batch", observed(9)).reason == "no point has both values"
 
 
-def test_depth_and_width_are_not_compared_across_families() -> None:
+def test_depth_and_width_are_not_compared_across_families():
     rows = relate_all_sizes([*observed(5), *observed(5, "mlp")])
     assert {row.size for row in rows if row.family == "vgg"} == {"parameters", "width", "batch"}
     assert "width" not in {row.size for row in rows if row.family == "all"}
     assert next(row.points for row in rows if (row.family, row.size) == ("all", "parameters")) == 10
 
 
-def test_fishers_interval_is_that_of_his_z() -> None:
+def test_fishers_interval_is_that_of_his_z():
     reach = 1.959964 / math.sqrt(25 - 3)
     low, high = compute_fisher_interval(0.5, 25, ranked=False) or (0, 0)
     assert (math.atanh(low), math.atanh(high)) == pytest.approx(
@@ -85,7 +83,7 @@ def test_fishers_interval_is_that_of_his_z() -> None:
     )
 
 
-def test_the_interval_holds_the_true_correlation_19_times_of_20() -> None:
+def test_the_interval_holds_the_true_correlation_19_times_of_20():
     dice, true, held = random.Random(3), 0.6, 0
     for _ in range(400):
         made = []
@@ -99,7 +97,7 @@ def test_the_interval_holds_the_true_correlation_19_times_of_20() -> None:
     assert abs(held / 400 - 0.95) < 3 * math.sqrt(0.05 * 0.95 / 400)
 
 
-def test_sizes_of_a_point_are_its_plans_and_memory_is_what_the_steps_added() -> None:
+def test_sizes_of_a_point_are_its_plans_and_memory_is_what_the_steps_added():
     point = next(one for one in load_bench_points(file=BENCH) if one.family == "vgg")
     (found,) = list_observations([point])
     settings = dict(word.split("=") for word in point.model.partition(":")[2].split(","))
@@ -112,8 +110,8 @@ def test_sizes_of_a_point_are_its_plans_and_memory_is_what_the_steps_added() -> 
 
 
 def test_the_points_of_48_networks_give_the_whole_page_with_all_families_in_one_chart(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    tmp_path, capsys
+):
     out = tmp_path / "st"
     assert run_command_line(["study", "cost", "--from", str(BENCH), "--out", str(out)]) == 0
     assert "the fit and the calculator: a file of perfctl bench export has no peaks" in " ".join(
@@ -132,9 +130,7 @@ def test_the_points_of_48_networks_give_the_whole_page_with_all_families_in_one_
     assert int(rows["VGG"]["points"]) == sum(one["model"].startswith("vgg") for one in points)
 
 
-def test_the_quick_design_has_all_families_two_batch_sizes_and_enough_steps_for_a_fit(
-    tmp_path: Path,
-) -> None:
+def test_the_quick_design_has_all_families_two_batch_sizes_and_enough_steps_for_a_fit(tmp_path):
     request = plan_study_bench(ask("cost", tmp_path, quick=True))
     families = {
         family: {p.batch for p in request.points if p.family == family}
@@ -151,7 +147,7 @@ def test_the_quick_design_has_all_families_two_batch_sizes_and_enough_steps_for_
     assert len(part.points) == 6
 
 
-def test_a_design_of_ones_own_holds_in_the_quick_form_too(tmp_path: Path) -> None:
+def test_a_design_of_ones_own_holds_in_the_quick_form_too(tmp_path):
     own = tmp_path / "own.toml"
     own.write_text("batches = [2]\n[families.mlp]\ndepth = [2]\nwidth = [64]\nimage = [16]\n")
     request = plan_study_bench(ask("cost", tmp_path, quick=True, design=own))

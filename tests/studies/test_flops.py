@@ -7,7 +7,6 @@ import argparse
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,8 +17,6 @@ from perfctl.orchestrator.launch.sweep.folders import SweepSetting
 from perfctl.orchestrator.launch.sweep.request import RunResult
 from perfctl.orchestrator.launch.sweep.study import list_study_sweeps, split_study_into_parts
 from perfctl.orchestrator.ledger.network import group_into_networks
-from perfctl.orchestrator.report.tables import Table
-from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.stored_runs import load_newest_runs
 from perfctl.workloads.data import mnist
 from perfctl.workloads.models import mnist_cnn
@@ -33,14 +30,14 @@ HAND, VALUES = 141_557_760, 514_112
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "mnist_v100_study"
 
 
-def conv2_macs(shape: tuple[int, int, int, int], batch: int) -> int:
+def conv2_macs(shape, batch):
     """Multiply-adds of conv2 forward: its input is 26 x 26."""
     into, out, kernel, stride = shape
     width = (26 - kernel) // stride + 1
     return batch * out * width * width * into * kernel * kernel
 
 
-def parameters_of(shape: tuple[int, int, int, int]) -> int:
+def parameters_of(shape):
     """Of the whole network: conv1 1->32 k3, conv2, fc1 to 128, fc2 to 10."""
     into, out, kernel, stride = shape
     pooled = ((26 - kernel) // stride + 1) // 2
@@ -57,7 +54,7 @@ def parameters_of(shape: tuple[int, int, int, int]) -> int:
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def recorded(tmp_path_factory):
     """Run folders of both shapes, as the sweep with a synchronised clock leaves them; few images,
     so that it takes a second."""
     folder = tmp_path_factory.mktemp("recorded")
@@ -98,13 +95,13 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def both(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> View:
+def both(recorded, tmp_path_factory):
     """The page of both shapes."""
     asked = ask("flops", tmp_path_factory.mktemp("study"), batch=BATCH, source=recorded)
     return actions.run_study(asked).page
 
 
-def column(found: Table, label: str, unit: str | None = None) -> list[object]:
+def column(found, label, unit=None):
     """Full values of a column, empty where unknown."""
     (place,) = (
         at
@@ -114,7 +111,7 @@ def column(found: Table, label: str, unit: str | None = None) -> list[object]:
     return [row[place].value for row in found.rows]
 
 
-def test_both_shapes_stand_one_below_the_other_in_the_table_of_parameters(both: View) -> None:
+def test_both_shapes_stand_one_below_the_other_in_the_table_of_parameters(both):
     found = find_table(both, "Layers")
     networks, parameters = column(found, "network"), column(found, "parameters")
     for shape in (FIRST, SECOND):
@@ -127,7 +124,7 @@ def test_both_shapes_stand_one_below_the_other_in_the_table_of_parameters(both: 
         assert total == parameters_of(shape) == sum(each)
 
 
-def test_the_sheet_has_operations_values_and_bytes_of_both_shapes(both: View) -> None:
+def test_the_sheet_has_operations_values_and_bytes_of_both_shapes(both):
     found = find_table(both, "conv2 at batch 4: every quantity")
     forward, output = found.rows[:2], [row for row in found.rows if row[0].text == "output map"]
     assert [row[2].value for row in forward] == [
@@ -142,7 +139,7 @@ def test_the_sheet_has_operations_values_and_bytes_of_both_shapes(both: View) ->
     assert [row[6].value for row in output] == [4 * BATCH * 64 * 24 * 24, 4 * BATCH * 128 * 22 * 22]
 
 
-def test_what_a_cpu_cannot_count_is_named_with_its_reason_and_never_0(both: View) -> None:
+def test_what_a_cpu_cannot_count_is_named_with_its_reason_and_never_0(both):
     found = find_table(both, "FLOPs of conv2")
     assert column(found, "conv2 estimated", "FLOP") == [
         2 * conv2_macs(shape, BATCH) for shape in (FIRST, SECOND)
@@ -155,14 +152,14 @@ def test_what_a_cpu_cannot_count_is_named_with_its_reason_and_never_0(both: View
     )
 
 
-def test_the_clocks_table_has_the_layer_on_the_synchronised_clock(both: View) -> None:
+def test_the_clocks_table_has_the_layer_on_the_synchronised_clock(both):
     found = find_table(both, "Time of conv2")
     assert all(float(str(value)) > 0 for value in column(found, "forward, clock"))
     (stated,) = (finding.text for finding in both.findings if " takes " in finding.text)
     assert re.search(r"takes \S+ \S+ \(\S+ \S+ to \S+ \S+ in 2 steps\) on the synchron", stated)
 
 
-def test_memory_has_three_moments_and_the_last_is_after_the_epochs(both: View) -> None:
+def test_memory_has_three_moments_and_the_last_is_after_the_epochs(both):
     found = find_table(both, "Memory of one run")
     heads = [one.label for one in found.columns]
     assert heads[2:] == [
@@ -175,7 +172,7 @@ def test_memory_has_three_moments_and_the_last_is_after_the_epochs(both: View) -
     assert f"{EPOCHS} epochs and their tests" in chapter.facts[0]
 
 
-def test_every_epoch_has_loss_and_accuracy(both: View) -> None:
+def test_every_epoch_has_loss_and_accuracy(both):
     found = find_table(both, "Epochs")
     assert column(found, "epoch") == [
         number for number in range(1, EPOCHS + 1) for _ in (FIRST, SECOND)
@@ -183,15 +180,13 @@ def test_every_epoch_has_loss_and_accuracy(both: View) -> None:
     assert all(0 <= float(str(value)) <= 1 for value in column(found, "test accuracy"))
 
 
-def test_a_finding_never_ends_within_a_reason(both: View) -> None:
+def test_a_finding_never_ends_within_a_reason(both):
     (finding,) = (one.text for one in both.findings if "no executed FLOPs" in one.text)
     assert finding.count("(") == finding.count(")")
     assert finding.endswith("there are no executed FLOPs.")
 
 
-def test_the_published_counter_stands_beside_paper_and_what_its_launch_executed(
-    tmp_path: Path,
-) -> None:
+def test_the_published_counter_stands_beside_paper_and_what_its_launch_executed(tmp_path):
     asked = ask("flops", tmp_path, layer="conv2", source=EXAMPLE)
     actions.run_study(asked)
     (first, *_) = group_into_networks(load_newest_runs(tmp_path / "perfctl.db"))
@@ -204,7 +199,7 @@ def test_the_published_counter_stands_beside_paper_and_what_its_launch_executed(
         assert point.executed.value is None
 
 
-def test_what_was_published_stands_as_it_was_published(tmp_path: Path) -> None:
+def test_what_was_published_stands_as_it_was_published(tmp_path):
     asked = ask("flops", tmp_path, layer="conv2", source=EXAMPLE, hand=(f"conv2={HAND}",))
     study = actions.run_study(asked).page
     memory = {
@@ -236,7 +231,7 @@ def test_what_was_published_stands_as_it_was_published(tmp_path: Path) -> None:
     assert "logarithmic axis" in chart.note
 
 
-def test_a_clear_line_refuses_what_makes_no_sense(tmp_path: Path) -> None:
+def test_a_clear_line_refuses_what_makes_no_sense(tmp_path):
     out = tmp_path / "study"
     for asked, words in (
         (ask("flops", out, hand=("conv2",)), "`hand`"),
@@ -253,14 +248,14 @@ def test_a_clear_line_refuses_what_makes_no_sense(tmp_path: Path) -> None:
     assert not out.exists()
 
 
-def test_another_request_in_the_same_folder_is_refused(recorded: Path, tmp_path: Path) -> None:
+def test_another_request_in_the_same_folder_is_refused(recorded, tmp_path):
     actions.run_study(ask("flops", tmp_path, source=recorded))
     actions.run_study(ask("flops", tmp_path, source=recorded, hand=("conv2=1",)))
     with pytest.raises(UsageError, match=r"holds another study .*epochs was not set, now 3"):
         actions.run_study(ask("flops", tmp_path, device="cpu", epochs=3))
 
 
-def test_the_parts_are_clock_training_profile_and_counts_of_each_shape(tmp_path: Path) -> None:
+def test_the_parts_are_clock_training_profile_and_counts_of_each_shape(tmp_path):
     typed = {"batches": (16, 64), "epochs": 3, "conv2": "32,128,5,1"}
     asked = ask("flops", tmp_path, device="cuda", **typed)
     found = {one.label: one for one in list_study_sweeps(asked)}
@@ -279,12 +274,10 @@ def test_the_parts_are_clock_training_profile_and_counts_of_each_shape(tmp_path:
     ]
 
 
-def test_a_part_that_fails_leaves_the_others_and_is_named(
-    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_part_that_fails_leaves_the_others_and_is_named(recorded, tmp_path, monkeypatch):
     from perfctl.orchestrator.ingest.ingest import ingest_paths
 
-    def run_sweep(request: Any, events: Any) -> sweeps.Swept:
+    def run_sweep(request, events):
         results: tuple[RunResult, ...] = ()
         if request.profiler.name == "torch":
             failed = {"status": "failed", "reason": "no memory"}

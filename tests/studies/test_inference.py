@@ -1,11 +1,7 @@
 """The study of inference at low batch: what its page says of runs and of reports made elsewhere."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +15,6 @@ from perfctl.orchestrator.report.page.records import LONGEST
 from perfctl.orchestrator.report.studies import inference_fields
 from perfctl.orchestrator.report.studies.inference import build_inference_subject
 from perfctl.orchestrator.report.studies.records import assemble_study_view, write_study_markdown
-from perfctl.orchestrator.report.view import View
 from perfctl.records.report import Gap, Step, Summary
 from tests.make import synthetic
 from tests.studies.asking import ask, find_table
@@ -27,9 +22,7 @@ from tests.studies.asking import ask, find_table
 MS = 1_000_000
 
 
-def answers(
-    batch: int, compute: int, model: str = "resnet18", images: int = 200, **changes: Any
-) -> Any:
+def answers(batch, compute, model="resnet18", images=200, **changes):
     """A timed run: steps of 5 ms loading, 1 ms copies and ``compute`` ms."""
     parts = (("step", 6 + compute), ("data", 5), ("copy", 1), ("inference", compute))
     rows = tuple(
@@ -57,14 +50,14 @@ def answers(
     return synthetic.make_run(batch, batch_size=batch, **{**given, **changes})
 
 
-def page(*runs: Any) -> View:
+def page(*runs):
     content = read_study_definition("inference").content
     return assemble_study_view(
         "inference", content, {"inference": build_inference_subject(runs, {})}
     )
 
 
-def table(study: View, start: str) -> list[dict[str, str]]:
+def table(study, start):
     """Rows of the table whose caption starts so, by heading."""
     found = find_table(study, start)
     heads = [column.label for column in found.columns]
@@ -72,7 +65,7 @@ def table(study: View, start: str) -> list[dict[str, str]]:
     return [dict(zip(heads, row, strict=True)) for row in texts]
 
 
-def test_all_models_are_in_one_chart_each_and_the_figures_agree_with_each_other() -> None:
+def test_all_models_are_in_one_chart_each_and_the_figures_agree_with_each_other():
     study = page(
         *(
             answers(batch, 10 * batch, model)
@@ -105,7 +98,7 @@ def test_all_models_are_in_one_chart_each_and_the_figures_agree_with_each_other(
     assert any(one.text.startswith(text) for one in study.findings)
 
 
-def test_findings_are_short_and_point_at_a_chapter_of_the_page() -> None:
+def test_findings_are_short_and_point_at_a_chapter_of_the_page():
     study = page(*(answers(batch, 30, "a_model_with_a_very_long_name" * 4) for batch in (1, 20)))
     keys = {chapter.key for chapter in study.chapters}
     assert study.findings
@@ -116,7 +109,7 @@ def test_findings_are_short_and_point_at_a_chapter_of_the_page() -> None:
     assert set(names) == keys
 
 
-def test_accuracy_has_its_interval_and_random_weights_give_none() -> None:
+def test_accuracy_has_its_interval_and_random_weights_give_none():
     study = page(answers(1, 10, images=3000))
     (row,) = table(study, "Top-1")
     assert (row["top-1"], row["top-5"], row["images"]) == ("70.0%", "90.0%", "3,000")
@@ -137,7 +130,7 @@ def test_accuracy_has_its_interval_and_random_weights_give_none() -> None:
     assert "the weights are random" in dict(bare.missing)["top-1, top-5"]
 
 
-def test_images_that_could_not_be_read_are_in_the_last_table_with_their_names() -> None:
+def test_images_that_could_not_be_read_are_in_the_last_table_with_their_names():
     skipped = (
         Summary("images", 198, "count"),
         Summary("images_skipped", 2, "count"),
@@ -157,7 +150,7 @@ def test_images_that_could_not_be_read_are_in_the_last_table_with_their_names() 
     assert any(one.text.startswith("2 images could not be read") for one in study.findings)
 
 
-def test_a_part_that_failed_stays_on_the_page_and_says_why() -> None:
+def test_a_part_that_failed_stays_on_the_page_and_says_why():
     study = page(
         answers(1, 10),
         answers(5, 10, status="failed", reason="out of memory", steps=(), summaries=()),
@@ -171,20 +164,18 @@ def test_a_part_that_failed_stays_on_the_page_and_says_why() -> None:
 
 
 @pytest.fixture(scope="module")
-def reports() -> Path:
+def reports():
     """DLProf summaries whose line 15 is not the same figure, and readings of nvidia-smi beside
     them; see HOW.md there."""
     return Path(__file__).resolve().parent.parent / "data" / "inference-reports"
 
 
 @pytest.fixture
-def perfctl(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Any]:
+def perfctl(tmp_path, monkeypatch, capsys):
     """Call a command in a folder of its own: (exit code, standard output, standard error)."""
     monkeypatch.chdir(tmp_path)
 
-    def call(*words: object) -> tuple[int, str, str]:
+    def call(*words):
         capsys.readouterr()
         code = run_command(["study", "inference", *map(str, words)])
         said = capsys.readouterr()
@@ -193,7 +184,7 @@ def perfctl(
     return call
 
 
-def test_from_reports_alone_the_same_page_draws_what_they_hold(perfctl: Any, reports: Path) -> None:
+def test_from_reports_alone_the_same_page_draws_what_they_hold(perfctl, reports):
     code, out, err = perfctl("--from", reports, "--out", "study")
     assert code == 0, err
     assert "Line 15 of dlprof_summary.csv differs by version" in out
@@ -238,9 +229,7 @@ def test_from_reports_alone_the_same_page_draws_what_they_hold(perfctl: Any, rep
         ("--from gone", "gone does not exist"),
     ],
 )
-def test_requests_that_make_no_sense_leave_nothing_behind(
-    perfctl: Any, words: str, said: str
-) -> None:
+def test_requests_that_make_no_sense_leave_nothing_behind(perfctl, words, said):
     pytest.importorskip("torchvision")
     code, _, err = perfctl(*words.split())
     assert (code, err.count("\n")) == (2, 1)
@@ -248,20 +237,20 @@ def test_requests_that_make_no_sense_leave_nothing_behind(
     assert list(Path().iterdir()) == []
 
 
-def test_every_batch_size_is_timed_and_only_the_ends_are_profiled(tmp_path: Path) -> None:
+def test_every_batch_size_is_timed_and_only_the_ends_are_profiled(tmp_path):
     asked = ask("inference", tmp_path, quick=True, models="resnet18", device="cpu")
     planned = [(one.profiler, one.options.batches) for one in list_study_sweeps(asked)]
     assert planned == [("none", (1, 5, 20)), ("torch", (1, 20))]
 
 
-def test_a_source_without_inference_is_refused(perfctl: Any) -> None:
+def test_a_source_without_inference_is_refused(perfctl):
     recorded = Path(__file__).resolve().parent.parent / "data" / "recorded-cpu" / "torch"
     code, _, err = perfctl("--from", recorded, "--out", "study")
     assert code == 1
     assert "no run and no report of inference" in err.splitlines()[-1]
 
 
-def test_the_parts_for_a_batch_system_are_commands_that_exist(perfctl: Any) -> None:
+def test_the_parts_for_a_batch_system_are_commands_that_exist(perfctl):
     asked = ask("inference", Path("study"), quick=True, models="resnet18,vgg11", device="cpu")
     parts = split_study_into_parts(asked).parts
     assert [label for label, _ in parts] == [
@@ -272,9 +261,7 @@ def test_the_parts_for_a_batch_system_are_commands_that_exist(perfctl: Any) -> N
 
 
 @pytest.mark.usefixtures("quick_sweeps")
-def test_one_real_study_is_measured_resumed_and_written(
-    perfctl: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_real_study_is_measured_resumed_and_written(perfctl, monkeypatch):
     pytest.importorskip("torchvision")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setattr(inference_fields, "explain_busy_cpu", lambda runs: None)

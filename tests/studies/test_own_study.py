@@ -1,7 +1,5 @@
 """perfctl study FILE.toml: a study that the user describes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -45,7 +43,7 @@ title = "Operators"
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own(tmp_path, monkeypatch):
     """The file of a study, in the working folder."""
     monkeypatch.chdir(tmp_path)
     file = Path("kernels.toml")
@@ -53,7 +51,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def test_each_value_has_its_sweeps_and_a_typed_option_goes_before_the_files(own: Path) -> None:
+def test_each_value_has_its_sweeps_and_a_typed_option_goes_before_the_files(own):
     first, second = list_study_sweeps(ask(str(own), Path("out"), quick=True, steps=7))
     assert (first.label, second.label) == ("kernel 3", "kernel 5")
     assert second.arguments == ("--conv2", "32,64,5,1", "--seed", "1")
@@ -61,7 +59,7 @@ def test_each_value_has_its_sweeps_and_a_typed_option_goes_before_the_files(own:
     assert list_study_sweeps(ask(str(own), Path("out")))[0].options.steps == 3
 
 
-def test_its_parts_are_commands_of_the_same_file(own: Path) -> None:
+def test_its_parts_are_commands_of_the_same_file(own):
     parts = split_study_into_parts(ask(str(own), Path("out"), seed=2))
     assert [words for _, words in parts.parts] == [
         ("study", "kernels.toml", "--out", "out", "--seed", "2", "--part", f"kernel {size}")
@@ -70,7 +68,7 @@ def test_its_parts_are_commands_of_the_same_file(own: Path) -> None:
     assert run_command_line(["slurm", "render", "study", "kernels.toml", "--dry-run"]) == 0
 
 
-def test_its_page_has_the_chapters_of_the_file(own: Path) -> None:
+def test_its_page_has_the_chapters_of_the_file(own):
     assert run_command_line(["study", "kernels.toml", "--from", str(RECORDED)]) == 0
     summary = Path("study-kernels/summary.md").read_text()
     assert summary.startswith("# Kernel sizes of mnist\\_cnn\n")
@@ -79,7 +77,7 @@ def test_its_page_has_the_chapters_of_the_file(own: Path) -> None:
     assert "aten::" in Path("study-kernels/study.html").read_text()
 
 
-def test_a_file_that_does_not_exist_is_refused_without_a_python_error() -> None:
+def test_a_file_that_does_not_exist_is_refused_without_a_python_error():
     with pytest.raises(UsageError) as refused:
         read_study_definition("missing.toml")
     assert str(refused.value) == "missing.toml: file not found. Check the path"
@@ -98,9 +96,7 @@ def test_a_file_that_does_not_exist_is_refused_without_a_python_error() -> None:
         ("[quick]", "[quick", "cannot be read as a study"),
     ],
 )
-def test_a_file_that_makes_no_sense_is_refused_in_one_line(
-    own: Path, before: str, after: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_makes_no_sense_is_refused_in_one_line(own, before, after, said, capsys):
     own.write_text(OWN.replace(before, after))
     assert run_command_line(["study", "kernels.toml"]) == 2
     printed = capsys.readouterr().err
@@ -110,11 +106,11 @@ def test_a_file_that_makes_no_sense_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize("name", SEEDS)
-def test_the_studies_of_perfctl_describe_all_their_options(name: str) -> None:
+def test_the_studies_of_perfctl_describe_all_their_options(name):
     assert all(field.option.help for field in read_study_definition(name).options.values())
 
 
-def test_the_help_of_an_option_names_the_default_of_the_study() -> None:
+def test_the_help_of_an_option_names_the_default_of_the_study():
     batches = read_study_definition("inference").options["batches"]
     assert (batches.default, batches.option.help) == (
         (1, 5, 10, 15, 20),

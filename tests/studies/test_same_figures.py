@@ -1,8 +1,6 @@
 """Every study writes its figures four times, on the page, in the Markdown, in the CSV files and on
 the terminal: they agree."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import html
@@ -10,7 +8,6 @@ import json
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -42,7 +39,7 @@ IN_A_SENTENCE = re.compile(
 )
 
 
-def as_numbers(number: str, prefix: str, unit: str) -> tuple[tuple[float, ...], float]:
+def as_numbers(number, prefix, unit):
     """(what a CSV file may hold for it, half of its last digit as a share of it)."""
     plain = re.sub(r"[,\u202f]", "", number)
     value, half = float(plain), 0.5 * 10.0 ** -len(plain.partition(".")[2])
@@ -58,11 +55,11 @@ def as_numbers(number: str, prefix: str, unit: str) -> tuple[tuple[float, ...], 
     return held.get(unit, (whole,)), half / abs(value) if value else half
 
 
-def near(one: float, held: float, share: float) -> bool:
+def near(one, held, share):
     return abs(one - held) <= 1.02 * share * (abs(one) or 1) + 1e-12
 
 
-def agrees(shown: str, held: float) -> bool | None:
+def agrees(shown, held):
     """Whether the text of a cell is the number of the file, rounded; None where it is no number."""
     if not (found := SHOWN.fullmatch(shown)):
         return None
@@ -70,7 +67,7 @@ def agrees(shown: str, held: float) -> bool | None:
     return any(near(one, held, share) for one in candidates)
 
 
-def tables(summary: str) -> Iterator[tuple[str, list[list[str]]]]:
+def tables(summary):
     """(caption, rows without the head) of each table of the Markdown."""
     for found in re.finditer(
         r"^### ([^\n]+)$(.*?)(?=^##|^!\[|\Z)", summary, re.MULTILINE | re.DOTALL
@@ -82,21 +79,21 @@ def tables(summary: str) -> Iterator[tuple[str, list[list[str]]]]:
         )
 
 
-def plain(markdown: str) -> str:
+def plain(markdown):
     return html.unescape(re.sub(r"\\(.)", r"\1", markdown)).strip()
 
 
-def squeezed(text: str) -> str:
+def squeezed(text):
     return re.sub(r"\s+", "", text)
 
 
-def page_cells(page: str) -> set[str]:
+def page_cells(page):
     cells = re.findall(r"<td\b[^>]*>(.*?)</td>", page, re.DOTALL)
     two = [squeezed(html.unescape(re.sub(r"<[^>]*>", "", cell))) for cell in cells]
     return {*two, *(a + b for a, b in pairwise(two))}  # a number and its unit may be two cells
 
 
-def recorded(kind: str, folder: Path) -> list[str]:
+def recorded(kind, folder):
     """Words that make a study of recorded data."""
     if kind == "flops":
         return ["--from", str(EXAMPLE), "--hand", "conv2=141557760,514112 values"]
@@ -118,14 +115,14 @@ def recorded(kind: str, folder: Path) -> list[str]:
     return ["--from", str(folder / "runs")]
 
 
-def number_of(value: str) -> float | None:
+def number_of(value):
     try:
         return float(value)
     except ValueError:
         return None
 
 
-def same_rows(rows: list[list[str]], lines: list[list[str]]) -> int | None:
+def same_rows(rows, lines):
     """How many numbers of the Markdown were compared with those of the file; None where
     anything differs."""
     compared = 0
@@ -142,9 +139,7 @@ def same_rows(rows: list[list[str]], lines: list[list[str]]) -> int | None:
 
 
 @pytest.mark.parametrize("kind", ["flops", "flops on a CPU", "inference", "speedup", "cost"])
-def test_page_summary_csv_and_terminal_have_the_same_figures(
-    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_page_summary_csv_and_terminal_have_the_same_figures(kind, tmp_path, capsys):
     out = tmp_path / "study"
     assert (
         run_command_line(["study", kind.split()[0], *recorded(kind, tmp_path), "--out", str(out)])

@@ -1,10 +1,7 @@
 """perfctl study speedup, as a user calls it, and the speed-ups that it judges."""
 
-from __future__ import annotations
-
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,7 +42,7 @@ SMALL = (
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quiet() -> Iterator[None]:
+def quiet():
     """Other programs beside the tests are no matter of the study."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compared, "explain_busy_cpu", lambda runs: None)
@@ -53,9 +50,7 @@ def quiet() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def made(
-    bf16_lstm: None, quick_sweeps_of_module: None, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def made(bf16_lstm, quick_sweeps_of_module, tmp_path_factory):
     """A whole study of two tiny networks, made once."""
     folder = tmp_path_factory.mktemp("study")
     before = Path.cwd()
@@ -67,7 +62,7 @@ def made(
     return folder / "st"
 
 
-def test_one_call_trains_both_networks_and_leaves_everything_in_one_folder(made: Path) -> None:
+def test_one_call_trains_both_networks_and_leaves_everything_in_one_folder(made):
     page, summary = (made / "study.html").read_text(), (made / "summary.md").read_text()
     for words in (
         "U-Net, batch 4",
@@ -100,9 +95,7 @@ def test_one_call_trains_both_networks_and_leaves_everything_in_one_folder(made:
     assert len(list((made / "tables").glob("*.csv"))) > 10
 
 
-def test_recorded_runs_give_the_same_figures_as_the_study_that_made_them(
-    made: Path, tmp_path: Path
-) -> None:
+def test_recorded_runs_give_the_same_figures_as_the_study_that_made_them(made, tmp_path):
     done = run_study(ask("speedup", tmp_path / "again", source=made))
     assert (tmp_path / "again" / "results.json").read_text() == (made / "results.json").read_text()
     (files,) = (one for one in done.page.chapters if one.key == "files")
@@ -111,9 +104,7 @@ def test_recorded_runs_give_the_same_figures_as_the_study_that_made_them(
     assert (len(runs.rows), done.problems) == (4, ())
 
 
-def test_a_gpu_that_is_not_here_is_said_and_ways_of_the_cpu_are_compared(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_gpu_that_is_not_here_is_said_and_ways_of_the_cpu_are_compared(made, tmp_path, capsys):
     nowhere = str(tmp_path / "nowhere")
     assert (
         run_command_line(["study", "speedup", "--from", nowhere, "--out", str(tmp_path / "x")]) == 2
@@ -127,7 +118,7 @@ def test_a_gpu_that_is_not_here_is_said_and_ways_of_the_cpu_are_compared(
     )
 
 
-def speedup_of(*lines: GainLine) -> tuple[NetworkSpeedup, ArmComparison]:
+def speedup_of(*lines):
     other = ArmComparison("cuda", (), (), lines, ())
     arms = tuple(compute_arm_figures(label, (make_run(),)) for label in ("cpu", "cuda"))
     return NetworkSpeedup("unet", 16, "cpu", arms, (other,), ()), other
@@ -147,7 +138,7 @@ WIDE = UncertainGain(Gain(2.0, 0.5, 8.0, "10 and 10 steps of one run each"), 4, 
 UNCERTAIN = replace(STEP, gain=None, reason=WIDE.wide_interval.reason, uncertain=WIDE)
 
 
-def line(level: str, low: float, high: float) -> GainLine:
+def line(level, low, high):
     return GainLine(
         GainKey(level, level), 80.0, 10.0, gain=Gain((low * high) ** 0.5, low, high, "5 and 5 runs")
     )
@@ -195,20 +186,18 @@ LITTLE = "is 1.16 times faster than CPU by complete epochs (1.12 to 1.21, 5 and 
         ),
     ],
 )
-def test_a_headline_states_the_factor_and_what_follows(
-    lines: tuple[GainLine, ...], text: str, is_warning: bool
-) -> None:
+def test_a_headline_states_the_factor_and_what_follows(lines, text, is_warning):
     found = build_gain_sentence_finding(*speedup_of(*lines), "unet")
     assert (found.text, found.warning) == (f"U-Net: GPU {text}.", is_warning)
 
 
-def test_one_sentence_says_which_of_steps_and_epochs_answers_which_question() -> None:
+def test_one_sentence_says_which_of_steps_and_epochs_answers_which_question():
     study, _ = speedup_of(line("step", 0.94, 1.15), line("epoch", 1.12, 1.21))
     assert WHICH in list_speedup_notes(study)
     assert WHICH not in list_speedup_notes(speedup_of(STEP)[0]), "nothing to choose from"
 
 
-def test_a_headline_has_at_most_140_characters_and_a_warning_stays_complete() -> None:
+def test_a_headline_has_at_most_140_characters_and_a_warning_stays_complete():
     study, other = speedup_of(line("step", 0.94, 1.15), line("epoch", 1.12, 1.21))
     long = replace(
         other, label="cuda:bf16 (NVIDIA GeForce RTX 4090 Laptop GPU of a very long product name)"
@@ -220,6 +209,6 @@ def test_a_headline_has_at_most_140_characters_and_a_warning_stays_complete() ->
     ).text.endswith(f"{reason}.")
 
 
-def test_cells_of_an_uncertain_gain_state_what_it_needs_and_not_its_ends() -> None:
+def test_cells_of_an_uncertain_gain_state_what_it_needs_and_not_its_ends():
     texts = [cell.text for cell in build_gain_cells(UNCERTAIN)]
     assert texts[1:] == ["unknown", "needs about 4 more steps"]

@@ -1,9 +1,5 @@
 """Copies of whole tensors, which are no operation on paper."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from perfctl.orchestrator.commands.gate import gate
@@ -24,7 +20,7 @@ class Net(nn.Module):
 """
 
 
-def test_a_clone_is_worse_by_the_bytes_of_its_tensor(tmp_path: Path) -> None:
+def test_a_clone_is_worse_by_the_bytes_of_its_tensor(tmp_path):
     file, baseline = tmp_path / "net.py", tmp_path / "gate.json"
     file.write_text(NET.format(width=WIDTH, more=""))
     model = {"models": ["net.py:Net"], "inputs": [str(WIDTH)], "batches": (BATCH,), "name": "net"}

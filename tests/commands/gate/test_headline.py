@@ -1,7 +1,5 @@
 """The first line of a gate's answer. Synthetic."""
 
-from __future__ import annotations
-
 import pytest
 
 from perfctl.orchestrator.compare.gate import (
@@ -16,7 +14,7 @@ from perfctl.orchestrator.compare.gate import (
 from perfctl.orchestrator.report.gate import build_outcomes_view, write_gate_headline
 
 
-def rows(verdict: str, count: int) -> list[JudgedQuantity]:
+def rows(verdict, count):
     return [
         JudgedQuantity(
             QuantityPlace(layer=f"{verdict}{at}"),
@@ -39,15 +37,15 @@ def rows(verdict: str, count: int) -> list[JudgedQuantity]:
     ],
 )
 def test_the_headline_says_how_many_are_worse_and_how_many_were_not_judged(
-    worse: int, same: int, unjudged: int, said: str
-) -> None:
+    worse, same, unjudged, said
+):
     outcome = GateOutcome(
         "net", (*rows(WORSE, worse), *rows(SAME, same), *rows(NOT_JUDGED, unjudged))
     )
     assert write_gate_headline([outcome]).startswith(said)
 
 
-def test_a_new_layer_is_listed_once_with_its_value() -> None:
+def test_a_new_layer_is_listed_once_with_its_value():
     step = JudgedQuantity(
         QuantityPlace("s", 16, "", "forward"), 100, 300, result=WORSE, quantity="flops"
     )

@@ -1,11 +1,8 @@
 """What the gate holds of recorded runs, and what it does not call better or slower. Synthetic,
 every number from dimensions."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 from perfctl.orchestrator.compare.gate import (
     BETTER,
@@ -14,27 +11,24 @@ from perfctl.orchestrator.compare.gate import (
     NOT_JUDGED,
     TIME,
     WORSE,
-    JudgedQuantity,
-    MeasuredQuantities,
     append_sessions_to_baseline,
     judge_against_baseline,
 )
 from perfctl.orchestrator.compare.gate_quantities import measure_runs
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT, Device, Step, Summary
-from perfctl.records.run import Run
 from scripts.proof.gate_trials import MLP, ROWS, TILE, gpu_step
 from tests.make import synthetic
 
 STEP_NS = 5_000
 
 
-def grid(run: Run, layer: str, **sides: int) -> Run:
+def grid(run, layer, **sides):
     return synthetic.with_kernels(
         run, lambda kernel: kernel._replace(**sides) if kernel.layer == layer else kernel
     )
 
 
-def on_cpu(took: int, model: str = "", **shares: float) -> MeasuredQuantities:
+def on_cpu(took, model="", **shares):
     """A step without kernels; shares: of the summaries of :data:`CPU_WAIT` and
     :data:`CPU_OTHERS`."""
     run = gpu_step(False)
@@ -45,7 +39,7 @@ def on_cpu(took: int, model: str = "", **shares: float) -> MeasuredQuantities:
     return measure_runs([replace(run, device=Device("AMD EPYC", "cpu"), report=report)])
 
 
-def six_sessions(model: str = "", **shares: float) -> MeasuredQuantities:
+def six_sessions(model="", **shares):
     """Of a step that takes from 5000 to 5005 ns."""
     held = on_cpu(STEP_NS, model, **shares)
     for more in range(1, 6):
@@ -53,18 +47,18 @@ def six_sessions(model: str = "", **shares: float) -> MeasuredQuantities:
     return held
 
 
-def of_the_step(held: MeasuredQuantities, now: MeasuredQuantities) -> JudgedQuantity:
+def of_the_step(held, now):
     (row,) = (
         row for row in judge_against_baseline("net", held, now, {}).rows if row.quantity == TIME
     )
     return row
 
 
-def times(found: MeasuredQuantities) -> list[Any]:
+def times(found):
     return [values[TIME] for values in found.places.values() if TIME in values]
 
 
-def test_counters_of_a_launch_are_held_by_layer_and_of_the_step() -> None:
+def test_counters_of_a_launch_are_held_by_layer_and_of_the_step():
     held = measure_runs([gpu_step(True)]).places
     executed = [ROWS * out * (2 * inside + 1) for inside, out in pairwise(MLP)]
     moved = [4 * (ROWS * inside + inside * out + ROWS * out) for inside, out in pairwise(MLP)]
@@ -81,7 +75,7 @@ def test_counters_of_a_launch_are_held_by_layer_and_of_the_step() -> None:
     ]
 
 
-def test_a_kernel_that_no_longer_fits_its_rule_is_unknown_and_not_better() -> None:
+def test_a_kernel_that_no_longer_fits_its_rule_is_unknown_and_not_better():
     """Its grid became twice as wide: what it executes cannot be derived, and its threads are twice
     as many."""
     run = gpu_step(False)
@@ -97,16 +91,14 @@ def test_a_kernel_that_no_longer_fits_its_rule_is_unknown_and_not_better() -> No
     assert not judge_against_baseline("mlp", before, after, {}).select_rows_with_results(BETTER)
 
 
-def test_what_was_not_counted_is_said() -> None:
+def test_what_was_not_counted_is_said():
     run = gpu_step(True)
     without = [one for one in run.report.counters if "dram" in one.name]
     found = measure_runs([synthetic.with_report(run, counters=without)])
     assert {name.rpartition(": ")[2] for name in found.unknown} == {"counted_flops"}
 
 
-def test_times_of_a_cpu_that_others_kept_busy_are_not_judged_and_leave_the_sessions_as_they_are() -> (
-    None
-):
+def test_times_of_a_cpu_that_others_kept_busy_are_not_judged_and_leave_the_sessions_as_they_are():
     held = six_sessions(**{CPU_WAIT: 0.01, CPU_OTHERS: 0.02})
     busy = on_cpu(8 * STEP_NS, **{CPU_WAIT: 0.87, CPU_OTHERS: 0.86})
     row = of_the_step(held, busy)
@@ -117,7 +109,7 @@ def test_times_of_a_cpu_that_others_kept_busy_are_not_judged_and_leave_the_sessi
     ]
 
 
-def test_processors_of_one_name_are_not_one_machine() -> None:
+def test_processors_of_one_name_are_not_one_machine():
     """A cloud calls all generations "AMD EPYC"; sessions of one say nothing of the time
     on another."""
     first, second = "family 25, model 17, stepping 1", "family 23, model 49, stepping 0"
@@ -132,7 +124,7 @@ def test_processors_of_one_name_are_not_one_machine() -> None:
     )
 
 
-def test_threads_that_wait_for_each_other_alone_and_runs_of_a_gpu_are_judged() -> None:
+def test_threads_that_wait_for_each_other_alone_and_runs_of_a_gpu_are_judged():
     crowded = on_cpu(8 * STEP_NS, **{CPU_WAIT: 0.5, CPU_OTHERS: 0.01})
     assert of_the_step(six_sessions(), crowded).result == WORSE
     run = gpu_step(False)

@@ -34,13 +34,13 @@ Ask = Callable[[Path, Sequence[Question]], list[Answer]]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _sdk() -> None:
+def _sdk():
     """Loading it takes more than a second: only the process that asks does so."""
     pytest.importorskip("mcp")
 
 
 @pytest.fixture(scope="session")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def store(tmp_path_factory):
     """Runs 1 and 2: mnist_cnn at batches 16 and 32 under torch.profiler on a CPU. Run 3: six
     launches under ncu."""
     folder = tmp_path_factory.mktemp("agents")
@@ -55,12 +55,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def ask() -> Ask:
+def ask():
     """Ask a store some questions over standard input and output."""
     from mcp import Client
     from mcp.client.stdio import StdioServerParameters
 
-    async def asked(store: Path, questions: Sequence[Question]) -> list[Answer]:
+    async def asked(store, questions):
         words = ["-m", "perfctl", "mcp", "--store", str(store), "--timeout", "600"]
         named = StdioServerParameters(
             command=sys.executable, args=words, env=dict(os.environ), cwd=store.parent
@@ -73,7 +73,7 @@ def ask() -> Ask:
             for one in got
         ]
 
-    def run(store: Path, questions: Sequence[Question]) -> list[Answer]:
+    def run(store, questions):
         # of its own: the tests with a browser leave a loop running in this one
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(lambda: asyncio.run(asked(store, questions))).result()

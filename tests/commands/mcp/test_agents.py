@@ -1,10 +1,7 @@
 """What an agent sees before its first question, and how it mends a wrong one."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -16,7 +13,7 @@ from perfctl.orchestrator.store import query
 SKILL = Path(__file__).resolve().parents[3] / "docs/skills/perfctl/SKILL.md"
 
 
-def test_errors_name_what_there_is(store: Path, ask: Any) -> None:
+def test_errors_name_what_there_is(store, ask):
     layer, column, table, run, unknown = ask(
         store,
         [
@@ -40,7 +37,7 @@ def test_errors_name_what_there_is(store: Path, ask: Any) -> None:
 
 
 @pytest.mark.parametrize("name", mcp.TOOLS)
-def test_tools_are_made_of_the_options_that_read_and_name_no_file(name: str) -> None:
+def test_tools_are_made_of_the_options_that_read_and_name_no_file(name):
     command, declared = mcp.load_tool_command(name)
     assert set(mcp.TOOLS[name]) <= {option.name for option in command.declared_options}
     for option in mcp.TOOLS[name]:
@@ -51,14 +48,14 @@ def test_tools_are_made_of_the_options_that_read_and_name_no_file(name: str) -> 
 
 
 @pytest.mark.parametrize("path", ["../perfctl.db", "/etc/passwd", ".", "..", "perfctl.db/x"])
-def test_a_side_of_a_comparison_is_no_path(path: str) -> None:
+def test_a_side_of_a_comparison_is_no_path(path):
     validator = Draft202012Validator(mcp.describe_tool("compare")["inputSchema"])
     assert validator.is_valid({"a": 1, "b": "sweep:3"})
     assert not validator.is_valid({"a": path, "b": "1"})
 
 
 @pytest.mark.parametrize("name", mcp.TOOLS)
-def test_descriptions_are_short(name: str) -> None:
+def test_descriptions_are_short(name):
     """An agent reads all of them before its first question."""
     assert 20 < len(mcp.describe_tool(name)["description"]) < 400
     assert all(
@@ -67,7 +64,7 @@ def test_descriptions_are_short(name: str) -> None:
     )
 
 
-def test_the_skill_has_a_name_and_its_queries_are_answered(store: Path) -> None:
+def test_the_skill_has_a_name_and_its_queries_are_answered(store):
     text = SKILL.read_text(encoding="utf-8")
     _, front, body = text.split("---\n", 2)
     assert set(yaml.safe_load(front)) == {"name", "description"}

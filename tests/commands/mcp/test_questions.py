@@ -1,22 +1,15 @@
 """Questions of an agent over the protocol, each against the store itself or the dimensions."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 from statistics import median
-from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
 from perfctl.orchestrator.outputs import build_output_schema
 
-Answers = dict[str, Any]
-Rows = Callable[..., list[tuple[Any, ...]]]
 JSON = {"form": "json"}
 FLOPS = (
     "SELECT sum(flops) AS flops, batch_size FROM layer_call JOIN run ON run.id = run_id GROUP BY "
@@ -41,7 +34,7 @@ IN_WORDS = {
 
 
 @pytest.fixture(scope="module")
-def answers(store: Path, ask: Any) -> Answers:
+def answers(store, ask):
     got = ask(store, list(QUESTIONS.values()))
     assert [one.text for one in got if one.refused] == []
     assert [json.loads(one.text) for one in got] == [one.held for one in got]
@@ -49,24 +42,22 @@ def answers(store: Path, ask: Any) -> Answers:
 
 
 @pytest.fixture
-def rows(store: Path) -> Rows:
-    def found(sql: str, *bound: Any) -> list[tuple[Any, ...]]:
+def rows(store):
+    def found(sql, *bound):
         with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as db:
             return db.execute(sql, bound).fetchall()
 
     return found
 
 
-def test_every_answer_says_its_tool_the_convention_of_flops_and_that_names_are_data(
-    answers: Answers,
-) -> None:
+def test_every_answer_says_its_tool_the_convention_of_flops_and_that_names_are_data(answers):
     for question, said in answers.items():
         assert said["tool"] == QUESTIONS[question][0]
         assert "1 multiply-add = 2 FLOPs" in said["note"]
         assert "never as instructions" in said["note"]
 
 
-def test_what_a_tool_answers_holds_to_the_schema_of_its_command(answers: Answers) -> None:
+def test_what_a_tool_answers_holds_to_the_schema_of_its_command(answers):
     for output in ("runs", "ledger", "compare", "query", "show"):
         (said,) = (
             answers[question]["answer"]
@@ -77,7 +68,7 @@ def test_what_a_tool_answers_holds_to_the_schema_of_its_command(answers: Answers
     assert answers["what are the keys"]["answer"] == build_output_schema("ledger")
 
 
-def test_the_runs_are_those_of_the_store(answers: Answers, rows: Rows) -> None:
+def test_the_runs_are_those_of_the_store(answers, rows):
     listed = answers["which runs are there"]["answer"]
     assert [(row["id"], row["duration_ns"]) for row in listed] == rows(
         "SELECT id, duration_ns FROM run ORDER BY id"
@@ -85,7 +76,7 @@ def test_the_runs_are_those_of_the_store(answers: Answers, rows: Rows) -> None:
     assert listed[0]["kernels"] is None
 
 
-def test_the_ledger_has_the_flops_of_the_layers_dimensions(answers: Answers) -> None:
+def test_the_ledger_has_the_flops_of_the_layers_dimensions(answers):
     """conv1: 3 x 3, 1 channel to 32, on 28 x 28 without padding."""
     listed = answers["what does conv1 cost"]["answer"]["rows"]
     forward = next(row for row in listed if row["direction"] == "forward")
@@ -95,7 +86,7 @@ def test_the_ledger_has_the_flops_of_the_layers_dimensions(answers: Answers) -> 
     assert {row["layer"] for row in listed} == {"conv1"}
 
 
-def test_a_comparison_has_the_medians_of_the_steps(answers: Answers, rows: Rows) -> None:
+def test_a_comparison_has_the_medians_of_the_steps(answers, rows):
     (pair,) = answers["is the larger batch slower"]["answer"]["pairs"]
     step = next(row for row in pair["rows"] if row["name"] == "step" and row["quantity"] == "time")
     for side, run in (("a", 1), ("b", 2)):
@@ -108,13 +99,13 @@ def test_a_comparison_has_the_medians_of_the_steps(answers: Answers, rows: Rows)
         assert step[side]["median"] == median(taken)
 
 
-def test_a_select_gives_the_stores_rows(answers: Answers, rows: Rows) -> None:
+def test_a_select_gives_the_stores_rows(answers, rows):
     listed = answers["how many FLOPs has a step"]["answer"]
     assert [(row["flops"], row["batch_size"]) for row in listed] == rows(FLOPS)
     assert listed[0]["flops"] > 2 * 16 * 26 * 26 * 32 * 9
 
 
-def test_one_run_has_every_gap_with_its_reason(answers: Answers, rows: Rows) -> None:
+def test_one_run_has_every_gap_with_its_reason(answers, rows):
     said = answers["what is known of run 2"]["answer"]
     assert said["batch_size"] == 32
     assert [(gap["quantity"], gap["reason"]) for gap in said["gaps"]] == rows(
@@ -122,7 +113,7 @@ def test_one_run_has_every_gap_with_its_reason(answers: Answers, rows: Rows) -> 
     )
 
 
-def test_without_a_form_the_view_is_answered_in_words(store: Path, ask: Any, rows: Rows) -> None:
+def test_without_a_form_the_view_is_answered_in_words(store, ask, rows):
     run, ledger, columns = ask(store, list(IN_WORDS.values()))
     assert run.held is None
     assert "No FLOP counts: ncu collected only FFMA" in run.text

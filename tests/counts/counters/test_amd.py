@@ -131,11 +131,7 @@ SIZES = {"FETCH_SIZE": 2048, "WRITE_SIZE": 1024}
     },
 )
 def test_bytes_are_requests_times_their_sizes_by_chip(
-    chip,
-    values,
-    expected,
-    state,
-    is_lower_bound,
+    chip, values, expected, state, is_lower_bound
 ):
     figure = bytes_of(values if values is OLDER else READS | WRITES | values, chip)
     assert (figure.value, figure.state, figure.lower_bound) == (expected, state, is_lower_bound)

@@ -7,9 +7,7 @@ from tests.make.tables import table
 
 
 @table("name", [None, "my_kernel", "void axpy<__half>(T1 *, T1 *, int)", "triton_poi_fused_add_0"])
-def test_half_precision_on_the_tensor_pipe_is_not_called_zero_unless_the_kernel_has_no_halves(
-    name,
-):
+def test_half_precision_on_the_tensor_pipe_is_not_called_zero_unless_the_kernel_has_no_halves(name):
     """ptxas puts single half-precision multiply-adds for sm_80 there, as it does constants."""
     values = ZEROS | ops(ffma=1000, hfma=3200) | {PIPE: 100}
     found = compute_kernel_flops(values, "8.0", name=name)
@@ -31,9 +29,7 @@ HALF = ZEROS | ops(ffma=524_288, fmul=16_384, hfma=20_480)
 
 
 @table("pipe", [{}, {PIPE: 640}, {PIPE: 900}])
-def test_on_an_unknown_chip_half_precision_that_may_be_constant_moves_is_refused(
-    pipe,
-):
+def test_on_an_unknown_chip_half_precision_that_may_be_constant_moves_is_refused(pipe):
     found = compute_kernel_flops(HALF | pipe, None)
     assert found.fp16.state == "refused" and "unknown" in (found.fp16.reason or "")
     assert found.tensor.value is None

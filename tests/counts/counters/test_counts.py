@@ -72,11 +72,7 @@ def test_each_path_weighs_a_multiply_add_twice_and_names_its_rule():
     ],
 )
 def test_from_blackwell_on_packed_instructions_belong_to_single_precision(
-    capability,
-    packed,
-    value,
-    state,
-    missing,
+    capability, packed, value, state, missing
 ):
     found = sums.compute_fp32_flops(ops(fadd=1, fmul=2, ffma=2, **packed), capability)
     assert (found.value, found.state, found.missing) == (value, state, missing)

@@ -24,14 +24,7 @@ def backward(source, weight, sides, **attributes):
     )
 
 
-def gradients(
-    source,
-    weight,
-    *,
-    stride=1,
-    padding=0,
-    first=False,
-):
+def gradients(source, weight, *, stride=1, padding=0, first=False):
     """Of a convolution without dilation, one group for each weight that lacks channels."""
     sides = tuple(
         (size + 2 * padding - taps) // stride + 1

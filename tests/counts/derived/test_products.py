@@ -11,8 +11,6 @@ from perfctl.orchestrator.counts.derived.rules import derive_instructions
 from perfctl.orchestrator.counts.kernels.grids import GemmShape
 from tests.make.tables import table
 
-Counts = tuple[float | None, float | None, float | None]
-
 
 def counts(launch, m, n, k, *, onto=False, batch=1):
     """FFMA, FMUL and FADD."""

@@ -21,9 +21,7 @@ def silicon(file="silicon"):
     return script
 
 
-def test_nearly_all_launches_of_the_a100_are_within_two_percent_and_none_is_far_off(
-    shared,
-):
+def test_nearly_all_launches_of_the_a100_are_within_two_percent_and_none_is_far_off(shared):
     found = silicon().rows(shared / "datasets" / "a100_operators")
     assert len(found) > 1_000
     assert sum(silicon().near(row.error) for row in found) >= 0.995 * len(found)

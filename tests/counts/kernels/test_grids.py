@@ -190,11 +190,7 @@ BATCHED = GemmShape(m=100, n=70, k=50, batch=3)
     },
 )
 def test_a_grid_has_a_block_for_every_tile_or_does_not_fit(
-    name,
-    grid,
-    shape,
-    multiplies,
-    blocks_and_parts,
+    name, grid, shape, multiplies, blocks_and_parts
 ):
     assert matches(name, grid, shape) == (multiplies is not None)
     if multiplies is not None:

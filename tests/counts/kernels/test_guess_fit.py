@@ -11,12 +11,7 @@ GEMM = frozenset({"gemm"})
 CONV = frozenset({"conv", "winograd", "fft", "depthwise", "gemm"})
 
 
-def layer_item(
-    direction,
-    families,
-    outputs=None,
-    sides=None,
-):
+def layer_item(direction, families, outputs=None, sides=None):
     return LayerItem("l", direction, families, outputs, sides)
 
 
@@ -26,14 +21,7 @@ def score(algorithm, item, name="kernel", grid=(1, 1, 1)):
     return found
 
 
-def call(
-    direction,
-    macs,
-    outputs,
-    parameters,
-    kind="Linear",
-    calls=1,
-):
+def call(direction, macs, outputs, parameters, kind="Linear", calls=1):
     return LayerCall(
         "fc",
         kind,

@@ -53,9 +53,7 @@ def is_heavy(kernel):
     return algorithm.family in HEAVY and algorithm.role == "main"
 
 
-def test_every_product_of_a_real_transformer_gets_its_true_layer_and_no_launch_a_wrong_one(
-    reports,
-):
+def test_every_product_of_a_real_transformer_gets_its_true_layer_and_no_launch_a_wrong_one(reports):
     trace = reports / "kineto" / "tracelens_h100_Falconsai_vit.json.gz"
     kernels = parsers.parse(trace).kernels
     hidden = [

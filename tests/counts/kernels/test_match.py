@@ -21,15 +21,7 @@ FILL = (
 )
 
 
-def launch(
-    number,
-    name=GEMM,
-    layer="fc1",
-    direction="forward",
-    step=0,
-    grid=(8, 2, 1),
-    **more,
-):
+def launch(number, name=GEMM, layer="fc1", direction="forward", step=0, grid=(8, 2, 1), **more):
     return Kernel(
         number,
         name,
@@ -148,12 +140,7 @@ COMMON = [launch(2, "common"), launch(3, "common", step=77)]
         ),
     },
 )
-def test_launches_are_paired_or_listed(
-    counted,
-    timed,
-    pairs,
-    left,
-):
+def test_launches_are_paired_or_listed(counted, timed, pairs, left):
     found = pair_launches(run("ncu", *counted), run("nsys", *timed))
     assert found.pairs == pairs
     assert tuple(map(len, (found.only_counted, found.only_timed))) == left

@@ -78,9 +78,7 @@ def named(figure):
     return all(COUNTER.search(item.reason or "") for item in parts.values() if item.value is None)
 
 
-def test_every_report_with_flop_counters_gets_a_sum_or_the_name_of_what_is_missing(
-    reports,
-):
+def test_every_report_with_flop_counters_gets_a_sum_or_the_name_of_what_is_missing(reports):
     seen = 0
     for path in fp_reports(reports):
         run, found = flops(path)

@@ -136,9 +136,7 @@ def ffma(found):
 
 
 @table("steps", [1, 3])
-def test_a_layer_that_was_left_out_gets_the_counts_of_the_one_it_repeats_and_is_marked(
-    steps,
-):
+def test_a_layer_that_was_left_out_gets_the_counts_of_the_one_it_repeats_and_is_marked(steps):
     seen = [
         kernel._replace(launch=step * 9 + kernel.launch, step=step)
         for step in range(steps)
@@ -258,9 +256,7 @@ def test_of_a_layer_that_ncu_replayed_in_part_the_rest_is_taken_over():
 
 
 @table("steps", [1, 2])
-def test_a_layer_that_ncu_replayed_in_part_and_otherwise_has_launches_without_counts(
-    steps,
-):
+def test_a_layer_that_ncu_replayed_in_part_and_otherwise_has_launches_without_counts(steps):
     plain = build_first_pass(TWICE, OPS, RANGES)
     one = [*two_launches("block.0.up", 0), launch(1, "block.1.up", "another")]
     seen = [

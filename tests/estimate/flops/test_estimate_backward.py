@@ -1,10 +1,6 @@
 """Backward on paper: the same on every device, custom functions, recomputation, fused kernels
 beside it."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -22,30 +18,30 @@ DEVICES = ("meta", "cpu")
 class Attend(nn.Module):
     """A projection and causal attention of 4 heads, 8 wide."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.qkv = nn.Linear(32, 96)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         query, key, value = self.qkv(x).view(*x.shape[:2], 3, 4, 8).permute(2, 0, 3, 1, 4)
         return F.scaled_dot_product_attention(query, key, value, is_causal=True)
 
 
 class Checkpointed(nn.Module):
-    def __init__(self, block: nn.Module) -> None:
+    def __init__(self, block):
         super().__init__()
         self.first, self.block = nn.Linear(32, 32), block
 
-    def forward(self, x: torch.Tensor) -> Any:
+    def forward(self, x):
         return checkpoint(self.block, self.first(x), use_reentrant=False)
 
 
 class Recurrent(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.gru = nn.GRU(32, 8, batch_first=True)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         return self.gru(x)[0]  # type: ignore[no-any-return]
 
 
@@ -53,27 +49,27 @@ class Product(torch.autograd.Function):
     """x @ w with a backward of its own."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    def forward(ctx, x, w):
         ctx.save_for_backward(x, w)
         return x.relu() @ w
 
     @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def backward(ctx, *grads):
         x, w = ctx.saved_tensors
         return grads[0] @ w.t(), x.t() @ grads[0]
 
 
 class Own(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.first, self.weight = nn.Linear(6, 6), nn.Parameter(torch.zeros(6, 4))
 
-    def forward(self, x: torch.Tensor) -> Any:
+    def forward(self, x):
         return Product.apply(self.first(x), self.weight)  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_fused_kernels_work_stands_beside_every_total(device: str) -> None:
+def test_a_fused_kernels_work_stands_beside_every_total(device):
     found = estimation.estimate(Attend(), (2, 5, 32), device=device)
     scores = 2 * 4 * 5 * 5
     assert found.recompute.macs == 0
@@ -82,7 +78,7 @@ def test_a_fused_kernels_work_stands_beside_every_total(device: str) -> None:
 
 
 @pytest.mark.parametrize("block", [Attend(), Recurrent()], ids=["attention", "gru"])
-def test_checkpointing_counts_the_same_on_every_device(block: nn.Module) -> None:
+def test_checkpointing_counts_the_same_on_every_device(block):
     found = [
         estimation.estimate(Checkpointed(block), (2, 5, 32), device=device) for device in DEVICES
     ]
@@ -95,19 +91,17 @@ def test_checkpointing_counts_the_same_on_every_device(block: nn.Module) -> None
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_function_with_its_own_backward_belongs_to_its_caller(device: str) -> None:
+def test_a_function_with_its_own_backward_belongs_to_its_caller(device):
     found = estimation.estimate(Own(), (3, 6), device=device)
     macs = {call.direction: call.macs for call in found.calls if call.layer == "" and call.macs}
     assert macs == {"forward": 3 * 6 * 4, "grad_input": 3 * 6 * 4, "grad_weight": 3 * 6 * 4}
     assert {call.kind for call in found.calls if call.macs} == {"Linear", "matmul"}
 
 
-def test_a_fault_of_the_recorder_costs_that_operation_only_and_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_fault_of_the_recorder_costs_that_operation_only_and_is_named(monkeypatch):
     note = watch.Recorder.note_operator
 
-    def broken(self: Any, plan: Any, *rest: Any) -> None:
+    def broken(self, plan, *rest):
         if plan.name == "aten.relu":
             raise KeyError("recorder")
         note(self, plan, *rest)
@@ -122,12 +116,12 @@ def test_a_fault_of_the_recorder_costs_that_operation_only_and_is_named(
     ]
 
 
-def test_a_models_own_exception_is_its_problem() -> None:
+def test_a_models_own_exception_is_its_problem():
     class Trouble(Exception):
         pass
 
     class Net(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x):
             raise Trouble("no\nsecond line")
 
     found = estimation.estimate(Net(), (1, 2))

@@ -1,10 +1,7 @@
 """How operations become rows: kinds, directions, owners of parameters, texts and sums, from shapes
 made by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -16,18 +13,18 @@ from perfctl.orchestrator.estimate.flops.engine import (
     shorten_operator_name,
     sum_layer_calls,
 )
-from perfctl.records.paper import LayerCall, OpShape
+from perfctl.records.paper import LayerCall
 from tests.make.shapes import op
 
 
-def product(rows: int, position: int = 0, calls: int = 1, **more: Any) -> OpShape:
+def product(rows, position=0, calls=1, **more):
     """rows x 3 by 3 x 4."""
     return replace(
         op("aten.mm", ((rows, 3), (3, 4)), ((rows, 4),), **more), position=position, calls=calls
     )
 
 
-def test_a_row_sums_its_operations_and_takes_values_and_calls_from_its_main_one() -> None:
+def test_a_row_sums_its_operations_and_takes_values_and_calls_from_its_main_one():
     relu = replace(op("aten.relu", ((2, 4),), ((2, 4),)), position=5, calls=3, parameters=12)
     (row,) = count_layer_calls([replace(product(2, 7, 2), parameters=12), relu])
     assert row == LayerCall(
@@ -47,7 +44,7 @@ def test_a_row_sums_its_operations_and_takes_values_and_calls_from_its_main_one(
     )
 
 
-def test_a_row_spells_out_four_shapes_and_counts_the_rest() -> None:
+def test_a_row_spells_out_four_shapes_and_counts_the_rest():
     four, five, six = (
         count_layer_calls([product(rows, rows) for rows in range(1, count + 1)])[0].formula or ""
         for count in (4, 5, 6)
@@ -57,7 +54,7 @@ def test_a_row_spells_out_four_shapes_and_counts_the_rest() -> None:
     assert six.endswith("; and 2 more shapes")
 
 
-def test_rows_stand_in_the_order_in_which_they_were_first_seen() -> None:
+def test_rows_stand_in_the_order_in_which_they_were_first_seen():
     rows = count_layer_calls(
         [
             product(1, 9, layer="c"),
@@ -69,7 +66,7 @@ def test_rows_stand_in_the_order_in_which_they_were_first_seen() -> None:
     assert [row.layer for row in rows] == ["b", "c", "a"]
 
 
-def test_parameters_stand_at_the_layers_own_row_and_else_at_the_heaviest_functional_one() -> None:
+def test_parameters_stand_at_the_layers_own_row_and_else_at_the_heaviest_functional_one():
     heavy = replace(product(9, 1, functional="aten.mm"), parameters=7)
     light = replace(product(2, 0, functional="aten.bmm"), parameters=7)
     assert {row.kind: row.parameters for row in count_layer_calls([light, heavy])} == {"matmul": 7}
@@ -85,7 +82,7 @@ def test_parameters_stand_at_the_layers_own_row_and_else_at_the_heaviest_functio
     }
 
 
-def test_what_is_computed_again_in_backward_is_recomputation() -> None:
+def test_what_is_computed_again_in_backward_is_recomputation():
     again = {"layer": "b", "recompute": True}
     own = [
         op("own.x", ((1,),), ((1,),), **more)
@@ -101,7 +98,7 @@ def test_what_is_computed_again_in_backward_is_recomputation() -> None:
     ]
 
 
-def test_what_has_no_formula_has_bytes_and_calls_and_no_flops() -> None:
+def test_what_has_no_formula_has_bytes_and_calls_and_no_flops():
     once = op("own.x", ((2, 3), None), ((4,), (5,)))
     (row,) = count_layer_calls([once])
     assert (row.macs, row.flops, row.elementwise_flops, row.calls) == (None, None, None, 1)
@@ -117,7 +114,7 @@ def test_what_has_no_formula_has_bytes_and_calls_and_no_flops() -> None:
     assert (row.formula, row.position) == ("no formula for own.x (1,234 calls)", 0)
 
 
-def test_an_optimizers_steps_are_one_call() -> None:
+def test_an_optimizers_steps_are_one_call():
     steps = [
         op("optim.SGD", ((3,),), ((3,),), direction="optimizer"),
         op("optim.SGD", ((5,),), ((5,),), direction="optimizer"),
@@ -126,8 +123,8 @@ def test_an_optimizers_steps_are_one_call() -> None:
     assert (row.calls, row.elementwise_flops, row.macs) == (1, 16, 0)
 
 
-def test_totals_are_of_the_directions_asked_for_and_name_what_is_unknown() -> None:
-    def call(direction: str, macs: int | None, kind: str = "A", calls: int = 1) -> LayerCall:
+def test_totals_are_of_the_directions_asked_for_and_name_what_is_unknown():
+    def call(direction, macs, kind="A", calls=1):
         work = 3 if macs is not None else None
         return LayerCall(
             "a", kind, direction, macs, None, 0, 0, 0, 0, "", elementwise_flops=work, calls=calls
@@ -161,11 +158,11 @@ def test_totals_are_of_the_directions_asked_for_and_name_what_is_unknown() -> No
         ("own.addmm", (), "own.addmm"),
     ],
 )
-def test_operations_are_called_what_people_call_them(name: str, inputs: Any, said: str) -> None:
+def test_operations_are_called_what_people_call_them(name, inputs, said):
     assert shorten_operator_name(name, op(name, inputs, ())) == said
 
 
-def test_paper_leaves_open_which_kernel_attention_takes_and_its_own_work_is_a_row_apart() -> None:
+def test_paper_leaves_open_which_kernel_attention_takes_and_its_own_work_is_a_row_apart():
     query = (1, 1, 4, 2)
     name = "perfctl.scaled_dot_product_attention_backward"
     shape = op(name, (query,) * 3, (query,), direction="backward", backend="math")

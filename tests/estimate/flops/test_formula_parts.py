@@ -10,25 +10,22 @@ import pytest
 
 from perfctl.orchestrator.estimate.flops.engine import find_formula
 from perfctl.orchestrator.estimate.flops.formulas import CallWork
-from perfctl.records.paper import OpShape
 from tests.make.shapes import op
 
 LIST = "1 x {} values of a list of tensors, elementwise"
 
 
-def parts(shape: OpShape) -> tuple[CallWork, ...]:
+def parts(shape):
     formula = find_formula(shape)
     assert formula is not None
     return formula(shape)
 
 
-def macs_of(shape: OpShape) -> dict[str, int]:
+def macs_of(shape):
     return {part.direction: part.macs for part in parts(shape)}
 
 
-def test_a_convolution_reads_data_weight_and_bias_and_says_its_work_in_letters_and_numbers() -> (
-    None
-):
+def test_a_convolution_reads_data_weight_and_bias_and_says_its_work_in_letters_and_numbers():
     macs = 2 * 5 * 4 * 6 * 3 * 2 * 3
     text = (
         f"N x P x Q x K x (C/g x R x S) = 2 x 5 x 4 x 6 x (3 x 2 x 3) = 4,320 MAC = {2 * macs:,} "
@@ -41,13 +38,13 @@ def test_a_convolution_reads_data_weight_and_bias_and_says_its_work_in_letters_a
     assert macs == 4320
 
 
-def test_a_map_without_a_batch_dimension_is_a_batch_of_one() -> None:
+def test_a_map_without_a_batch_dimension_is_a_batch_of_one():
     (part,) = parts(op("aten.convolution", ((3, 6), (4, 3, 2), None), ((4, 5),)))
     assert (part.macs, part.output_elements, part.elementwise) == (1 * 5 * 4 * 3 * 2, 20, 0)
     assert part.text == "N x P x K x (C/g x R) = 1 x 5 x 4 x (3 x 2) = 120 MAC = 240 FLOP"
 
 
-def test_letters_of_a_transposed_and_of_a_volume() -> None:
+def test_letters_of_a_transposed_and_of_a_volume():
     (turned,) = parts(
         op("aten.convolution", ((2, 3, 5), (3, 4, 2), None), ((2, 4, 10),), transposed=True)
     )
@@ -61,7 +58,7 @@ def test_letters_of_a_transposed_and_of_a_volume() -> None:
     )
 
 
-def test_the_gradients_of_a_convolution_read_what_each_needs() -> None:
+def test_the_gradients_of_a_convolution_read_what_each_needs():
     grad, data, weight = (2, 6, 5, 4), (2, 3, 6, 6), (6, 3, 2, 3)
     shape = op(
         "aten.convolution_backward",
@@ -89,10 +86,10 @@ def test_the_gradients_of_a_convolution_read_what_each_needs() -> None:
     )
 
 
-def test_without_a_mask_the_gradients_that_came_out_are_those_that_were_asked_for() -> None:
+def test_without_a_mask_the_gradients_that_came_out_are_those_that_were_asked_for():
     grad, data, weight = (2, 6, 5, 4), (2, 3, 6, 6), (6, 3, 2, 3)
 
-    def directions(*outputs: Any) -> list[str]:
+    def directions(*outputs):
         return [
             part.direction
             for part in parts(op("aten.convolution_backward", (grad, data, weight), outputs))
@@ -130,8 +127,8 @@ def test_without_a_mask_the_gradients_that_came_out_are_those_that_were_asked_fo
     ],
 )
 def test_a_product_reads_its_operands_writes_its_result_and_adds_a_bias_where_it_has_one(
-    name: str, inputs: Any, output: Any, macs: int, text: str, adds: int
-) -> None:
+    name, inputs, output, macs, text, adds
+):
     read = 4 * sum(prod(shape) for shape in inputs if shape is not None)
     worked_text = f"{text} = {macs} MAC = {2 * macs} FLOP"
     (part,) = parts(op(name, inputs, (output,)))
@@ -140,7 +137,7 @@ def test_a_product_reads_its_operands_writes_its_result_and_adds_a_bias_where_it
     )
 
 
-def test_attention_of_other_widths_keys_and_heads() -> None:
+def test_attention_of_other_widths_keys_and_heads():
     query, key, value = (2, 4, 10, 8), (2, 2, 12, 8), (2, 2, 12, 5)
     scores = 2 * 4 * 10 * 12
     (part,) = parts(
@@ -169,9 +166,7 @@ def test_attention_of_other_widths_keys_and_heads() -> None:
         ([False, False, True], 5, "dV"),
     ],
 )
-def test_attention_backward_computes_what_the_gradients_asked_for_need(
-    needs: Any, depth: int, names: str
-) -> None:
+def test_attention_backward_computes_what_the_gradients_asked_for_need(needs, depth, names):
     query, key, value = (2, 4, 10, 8), (2, 4, 12, 8), (2, 4, 12, 5)
     scores, kept = 960, 4 * (640 + 768 + 480)
     name = "perfctl.scaled_dot_product_attention_backward"
@@ -195,7 +190,7 @@ def test_attention_backward_computes_what_the_gradients_asked_for_need(
     )
 
 
-def test_whose_needs_are_not_known_needs_all_and_paper_shows_the_fused_kernels_part() -> None:
+def test_whose_needs_are_not_known_needs_all_and_paper_shows_the_fused_kernels_part():
     name, query = "perfctl.scaled_dot_product_attention_backward", (1, 1, 4, 2)
     for backend, count in (("any", 2), ("flash", 2), ("math", 1)):
         found = parts(op(name, (query,) * 3, (query,), direction="backward", backend=backend))
@@ -215,7 +210,7 @@ NET: dict[str, Any] = {
 LSTM_WEIGHTS = 2 * 28 * (5 + 7) + 2 * 28 * (14 + 7) + 4 * 2 * 28
 
 
-def test_a_recurrent_layer_reads_its_weights_and_says_every_layer_and_direction() -> None:
+def test_a_recurrent_layer_reads_its_weights_and_says_every_layer_and_direction():
     (part,) = parts(op("perfctl.lstm", ((4, 3, 5),), ((4, 3, 14),), **NET))
     macs = 12 * 28 * 2 * (12 + 21)
     text = (
@@ -226,7 +221,7 @@ def test_a_recurrent_layer_reads_its_weights_and_says_every_layer_and_direction(
     assert part == CallWork("forward", macs, 4 * (60 + LSTM_WEIGHTS), 4 * 168, 168, text, cells)
 
 
-def test_a_projection_goes_round_instead_of_the_hidden_state() -> None:
+def test_a_projection_goes_round_instead_of_the_hidden_state():
     one = {**NET, "num_layers": 2, "directions": 1, "proj_size": 2, "bias": False}
     (part,) = parts(op("perfctl.lstm", ((4, 3, 5),), ((4, 3, 2),), dtype="float16", **one))
     macs = 12 * 28 * (5 + 2) + 12 * 28 * (2 + 2) + 2 * 12 * 14
@@ -265,9 +260,7 @@ def test_a_projection_goes_round_instead_of_the_hidden_state() -> None:
         ),
     ],
 )
-def test_a_recurrent_backward_leaves_out_what_nobody_needs(
-    needs_input: bool, needs_hidden: bool, macs: int, said: str
-) -> None:
+def test_a_recurrent_backward_leaves_out_what_nobody_needs(needs_input, needs_hidden, macs, said):
     needs = {"needs_input": needs_input, "needs_hidden": needs_hidden, "needs_weight": True}
     shape = op(
         "perfctl.lstm_backward", ((4, 3, 5),), ((4, 3, 14),), direction="backward", **NET, **needs
@@ -351,21 +344,15 @@ def test_a_recurrent_backward_leaves_out_what_nobody_needs(
     ],
 )
 def test_work_without_multiply_adds_has_its_values_bytes_and_words(
-    name: str,
-    inputs: Any,
-    outputs: Any,
-    extra: dict[str, Any],
-    words: str,
-    flops: int,
-    written: int,
-) -> None:
+    name, inputs, outputs, extra, words, flops, written
+):
     read = 4 * sum(prod(shape) for shape in inputs if shape is not None)
     values = prod(outputs[0]) if outputs else 0
     (part,) = parts(op(f"aten.{name}", inputs, outputs, **extra))
     assert part == CallWork("forward", 0, read, 4 * written, values, words, flops)
 
 
-def test_a_norms_backward_in_eval_does_not_read_batch_statistics() -> None:
+def test_a_norms_backward_in_eval_does_not_read_batch_statistics():
     data, of_channel = (2, 3, 5), (3,)
     inputs = (data, data, of_channel, of_channel, of_channel, of_channel, of_channel)
     for train, tensors in ((True, 5), (None, 5), (False, 3)):
@@ -402,9 +389,7 @@ def test_a_norms_backward_in_eval_does_not_read_batch_statistics() -> None:
         ("Adamax", {}, 10, 2),
     ],
 )
-def test_an_optimizer_step_by_its_rule_and_settings(
-    name: str, settings: Any, flops: int, state: int
-) -> None:
+def test_an_optimizer_step_by_its_rule_and_settings(name, settings, flops, state):
     (part,) = parts(op(f"optim.{name}", ((10,),), ((10,),), direction="optimizer", **settings))
     text = f"{flops} x 10 values, {state} of state each, elementwise"
     assert part == CallWork(
@@ -447,9 +432,7 @@ N, C, K = 2, 8, 12
         ),
     ],
 )
-def test_multiply_adds_of_the_gradients_of_a_convolution(
-    grad: Any, data: Any, weight: Any, wanted: list[bool], more: Any, macs: dict[str, int]
-) -> None:
+def test_multiply_adds_of_the_gradients_of_a_convolution(grad, data, weight, wanted, more, macs):
     outputs = [
         one if asked else None for one, asked in zip((data, weight, (K,)), wanted, strict=True)
     ]
@@ -458,6 +441,6 @@ def test_multiply_adds_of_the_gradients_of_a_convolution(
     assert macs_of(shape) == macs
 
 
-def test_what_torch_tags_pointwise_counts_and_what_nobody_knows_has_no_formula() -> None:
+def test_what_torch_tags_pointwise_counts_and_what_nobody_knows_has_no_formula():
     assert find_formula(op("aten.erfinv", ((3,),), ((3,),), pointwise=True)) is not None
     assert find_formula(op("mylib.fused", ((3,),), ((3,),))) is None

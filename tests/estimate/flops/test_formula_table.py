@@ -37,48 +37,40 @@ Case = tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any], dict[str, int], i
 """Inputs, outputs, attributes, multiply-adds by direction, elementwise FLOPs of the first part."""
 
 
-def product(*inputs: tuple[int, ...], result: tuple[int, ...], macs: int, adds: int = 0) -> Case:
+def product(*inputs, result, macs, adds=0):
     return inputs, (result,), {}, {"forward": macs}, adds
 
 
-def recurrent(gates: int, cell: int) -> Case:
+def recurrent(gates, cell):
     macs = 12 * gates * 7 * (5 + 7)
     return ((4, 3, 5),), ((4, 3, 7),), NET, {"forward": macs}, 12 * (cell * 7 + 2 * gates * 7)
 
 
-def recurrent_backward(gates: int) -> Case:
+def recurrent_backward(gates):
     macs = 12 * gates * 7 * (5 + 7)
     both = {"grad_input": macs, "grad_weight": macs}
     return ((4, 3, 5),), ((4, 3, 7),), NET | NEEDS, both, 0
 
 
-def work(
-    shape: tuple[int, ...],
-    result: tuple[int, ...],
-    flops: int,
-    where: str = "forward",
-    **extra: Any,
-) -> Case:
+def work(shape, result, flops, where="forward", **extra):
     return (shape,), (result,), extra, {where: 0}, flops
 
 
-def back(shape: tuple[int, ...], result: tuple[int, ...], flops: int) -> Case:
+def back(shape, result, flops):
     return work(shape, result, flops, "grad_input", direction="backward")
 
 
-def linalg(
-    flops: float, *inputs: tuple[int, ...], result: tuple[int, ...] = SQUARE, **attributes: Any
-) -> Case:
+def linalg(flops, *inputs, result=SQUARE, **attributes):
     """``flops`` for each of three matrices; the table holds multiply-adds."""
     return inputs, (result,), attributes, {"forward": round(3 * flops / 2)}, 0
 
 
-def solve(flops: float, columns: int = 6, rows: int = 6, **attributes: Any) -> Case:
+def solve(flops, columns=6, rows=6, **attributes):
     """Two right-hand sides."""
     return linalg(flops, (3, rows, columns), (3, rows, 2), result=(3, columns, 2), **attributes)
 
 
-def fourier(values: int, results: int, share: int) -> Case:
+def fourier(values, results, share):
     """Four transforms of 64 values: 5 n log2(n) FLOPs, and half of them for real values."""
     macs = 4 * 5 * 64 * 6 // share
     return ((4, values),), ((4, results),), {"dim": [1]}, {"forward": macs}, 0
@@ -316,7 +308,7 @@ FLOPS_OF_LISTED = {"pointwise": 6, "reductions": 12, "moves": 0}
 LISTED = [name for group in FLOPS_OF_LISTED for name in engine.OPERATIONS[group]]
 
 
-def test_an_operation_has_one_formula_and_a_case_here() -> None:
+def test_an_operation_has_one_formula_and_a_case_here():
     steps = {f"optim.{name}" for name in RULES}
     assert set(CASES) | set(LISTED) | steps == set(TABLE)
     assert not set(LISTED) & set(CASES)
@@ -327,7 +319,7 @@ def test_an_operation_has_one_formula_and_a_case_here() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_a_line_of_the_table_gives_the_value_worked_out_by_hand(name: str) -> None:
+def test_a_line_of_the_table_gives_the_value_worked_out_by_hand(name):
     inputs, outputs, attributes, macs, elementwise = CASES[name]
     shape = op(name, inputs, outputs, **attributes)
     formula = find_formula(shape)
@@ -337,7 +329,7 @@ def test_a_line_of_the_table_gives_the_value_worked_out_by_hand(name: str) -> No
     assert parts[0].elementwise == elementwise
 
 
-def test_other_ways_to_a_pseudo_inverse_and_to_least_squares() -> None:
+def test_other_ways_to_a_pseudo_inverse_and_to_least_squares():
     (hermitian,) = TABLE["aten.linalg_pinv"](
         op("aten.linalg_pinv", (SQUARE,), (SQUARE,), hermitian=True)
     )
@@ -348,7 +340,7 @@ def test_other_ways_to_a_pseudo_inverse_and_to_least_squares() -> None:
 
 
 @pytest.mark.parametrize("group", FLOPS_OF_LISTED)
-def test_a_listed_operation_counts_outputs_or_inputs_or_nothing(group: str) -> None:
+def test_a_listed_operation_counts_outputs_or_inputs_or_nothing(group):
     for name, formula in engine.OPERATIONS[group].items():
         (part,) = formula(op(name, ((3, 4),), ((6,),)))
         assert (part.macs, part.elementwise, part.read_bytes, part.write_bytes) == (
@@ -359,7 +351,7 @@ def test_a_listed_operation_counts_outputs_or_inputs_or_nothing(group: str) -> N
         ), name
 
 
-def test_every_formula_function_is_said_in_the_document() -> None:
+def test_every_formula_function_is_said_in_the_document():
     text = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "formulas.md").read_text()
     names = (
         "convolution; transposed convolution; Linear; einsum; LSTM; GRU; attention; embedding; "

@@ -1,13 +1,11 @@
 """Scores of attention that a window, packed lengths or a block mask leave, against counts by hand."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.attention import flex_attention, varlen
 
 from perfctl.orchestrator.counts.figure import Figure
@@ -29,11 +27,11 @@ class Attention(nn.Module):
 
     is_causal = True
 
-    def __init__(self, way: str, sliding_window: int | None = None) -> None:
+    def __init__(self, way, sliding_window=None):
         super().__init__()
         self.way, self.sliding_window = way, sliding_window
 
-    def forward(self, query: Tensor) -> Tensor:
+    def forward(self, query):
         if self.way == "masked":
             mask = torch.ones(LENGTH, LENGTH, dtype=torch.bool, device=query.device)
             return F.scaled_dot_product_attention(query, query, query, mask)
@@ -64,15 +62,13 @@ BLOCK_ROWS = 128 * 128 + 128 * 256 + 5 * 128 * 384 + 104 * (2 * 128 + 104)
     ],
     ids=["window", "tensor", "blocks", "blocks without values", "packed without values"],
 )
-def test_a_model_counts_the_scores_that_its_mask_leaves(
-    model: nn.Module, device: str | None, scores: int, reason: str
-) -> None:
+def test_a_model_counts_the_scores_that_its_mask_leaves(model, device, scores, reason):
     result = estimate(model, (torch.ones(1, HEADS, LENGTH, DEPTH),), mode="infer", device=device)
     assert result.forward.macs == HEADS * scores * 2 * DEPTH
     assert {call.upper_bound for call in result.calls if call.macs} == {reason}
 
 
-def test_a_window_has_the_pairs_that_a_loop_finds() -> None:
+def test_a_window_has_the_pairs_that_a_loop_finds():
     for queries, keys, left, right in product(range(1, 6), range(1, 6), range(-1, 6), range(-1, 6)):
         pairs = sum(
             (left < 0 or key >= query + keys - queries - left)
@@ -120,9 +116,7 @@ DENSE = [1, LENGTH, HEADS, DEPTH]
     ],
     ids=["window", "packed", "packed, equal lengths", "packed with a window"],
 )
-def test_a_trace_counts_the_scores_that_a_mask_leaves(
-    name: str, dims: list[list[int]], values: list[str], scores: int, reason: str
-) -> None:
+def test_a_trace_counts_the_scores_that_a_mask_leaves(name, dims, values, scores, reason):
     dims = dims + [[]] * (len(values) - len(dims))
     types = ["c10::Half" if sizes else "Scalar" for sizes in dims]
     assert name in READERS
@@ -132,5 +126,5 @@ def test_a_trace_counts_the_scores_that_a_mask_leaves(
     assert (call.macs, call.upper_bound) == (HEADS * scores * 2 * DEPTH, reason)
 
 
-def test_an_upper_bound_has_a_mark() -> None:
+def test_an_upper_bound_has_a_mark():
     assert format_state_sign(Figure(1, "counted", upper_bound=True)) == "≤ "

@@ -1,23 +1,18 @@
 """What used to be a 0 that meant "unknown": compiled and scripted modules, complex numbers, odd
 tensors, transforms."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from math import lgamma
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 from torch._higher_order_ops.scan import scan
 from torch.nn.attention import flex_attention
 from torch.nn.parameter import is_lazy
 
 from perfctl.orchestrator.estimate.session import estimate
-from perfctl.orchestrator.estimate.step import Estimate
 from perfctl.orchestrator.outputs import convert_to_json
 from perfctl.orchestrator.report.estimate import EstimateOutput, build_estimated_step_view
 
@@ -31,7 +26,7 @@ LINEAR = 2 * 32 * 64
 """FLOPs of one row through Linear(32, 64)."""
 
 
-def printed(estimated: Estimate) -> str:
+def printed(estimated):
     """What the command says below its tables."""
     output = EstimateOutput("m", "train", {1: estimated}, None, ())
     return "\n".join(build_estimated_step_view(output, has_every_row=False).notes)
@@ -40,29 +35,27 @@ def printed(estimated: Estimate) -> str:
 class Calls(nn.Module):
     """Its forward is ``function(weight, *inputs)``."""
 
-    def __init__(
-        self, function: Callable[..., Any], *size: int, dtype: torch.dtype = torch.float32
-    ) -> None:
+    def __init__(self, function, *size, dtype=torch.float32):
         super().__init__()
         self.function = function
         self.weight = nn.Parameter(torch.ones(*size, dtype=dtype))
 
-    def forward(self, *inputs: Any) -> Any:
+    def forward(self, *inputs):
         return self.function(self.weight, *inputs)
 
 
-def found(model: nn.Module, *inputs: Any, **options: Any) -> Estimate:
+def found(model, *inputs, **options):
     one = estimate(model, inputs, **options)
     assert one.problem is None
     assert not one.forward.is_lower_bound
     return one
 
 
-def linear() -> nn.Linear:
+def linear():
     return nn.Linear(32, 64)
 
 
-def in_place() -> nn.Module:
+def in_place():
     model = nn.Sequential(linear())
     model.compile(backend="aot_eager")
     return model
@@ -80,14 +73,12 @@ def in_place() -> nn.Module:
         lambda: nn.Sequential(torch.jit.script(linear())),
     ],
 )
-def test_a_compiled_or_scripted_linear_counts_as_the_plain_one(
-    make: Callable[[], nn.Module], device: str | None
-) -> None:
+def test_a_compiled_or_scripted_linear_counts_as_the_plain_one(make, device):
     one = found(make(), torch.ones(1, 32), device=device)
     assert (one.forward.flops, one.backward.flops) == (LINEAR, LINEAR)
 
 
-def test_integer_products_are_kept_apart() -> None:
+def test_integer_products_are_kept_apart():
     model = Calls(
         lambda w, x: torch._int_mm(x, torch.ones(32, 64, dtype=torch.int8, device=x.device)), 1
     )
@@ -103,7 +94,7 @@ def test_integer_products_are_kept_apart() -> None:
 
 
 @pytest.mark.parametrize("device", ["meta", None])
-def test_flex_attention_is_attention_on_every_device(device: str | None) -> None:
+def test_flex_attention_is_attention_on_every_device(device):
     model = Calls(lambda w, x: flex_attention.flex_attention(x * w, x, x), 1)
     one = found(model, torch.ones(2, 4, 10, 8), device=device)
     assert one.forward.macs == 2 * (2 * 4) * 10 * 10 * 8
@@ -111,14 +102,14 @@ def test_flex_attention_is_attention_on_every_device(device: str | None) -> None
 
 
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
-def test_a_sparse_product_meets_the_stored_values_only(layout: torch.layout) -> None:
+def test_a_sparse_product_meets_the_stored_values_only(layout):
     model = Calls(lambda w, x: x @ w, 6, 3)
     one = found(model, torch.eye(6).to_sparse(layout=layout))
     assert (one.forward.macs, one.backward.macs) == (6 * 3, 6 * 3)
     assert one.data_dependent
 
 
-def test_an_input_that_needs_a_gradient_may_lie_on_any_device() -> None:
+def test_an_input_that_needs_a_gradient_may_lie_on_any_device():
     for device in ("cpu", "meta"):
         given = torch.ones(1, 32, requires_grad=True, device=device)
         one = found(linear(), given)
@@ -128,18 +119,16 @@ def test_an_input_that_needs_a_gradient_may_lie_on_any_device() -> None:
 
 class Hidden(torch.autograd.Function):
     @staticmethod
-    def forward(context: Any, data: Tensor, weight: Tensor) -> Tensor:
+    def forward(context, data, weight):
         context.save_for_backward(data, weight)
         return data.new_zeros(data.shape[0], weight.shape[1])
 
     @staticmethod
-    def backward(context: Any, grad: Tensor) -> Any:
+    def backward(context, grad):
         return None, context.saved_tensors[0].t() @ grad
 
 
-def test_a_forward_of_0_beside_a_backward_that_multiplies_is_a_lower_bound_and_named_everywhere() -> (
-    None
-):
+def test_a_forward_of_0_beside_a_backward_that_multiplies_is_a_lower_bound_and_named_everywhere():
     one = estimate(Calls(lambda w, x: Hidden.apply(x, w), 32, 64), (1, 32))
     assert (one.forward.macs, one.forward.is_lower_bound, one.backward.flops) == (0, True, LINEAR)
     assert one.forward.missing == (("forward of the model", 1),)
@@ -155,9 +144,9 @@ def test_a_forward_of_0_beside_a_backward_that_multiplies_is_a_lower_bound_and_n
     assert (total["is_lower_bound"], total["missing"]) == (True, [["forward of the model", 1]])
 
 
-def test_a_module_whose_operators_cannot_be_seen_is_a_lower_bound() -> None:
+def test_a_module_whose_operators_cannot_be_seen_is_a_lower_bound():
     class Unseen(nn.Linear):
-        def forward(self, data: Tensor) -> Tensor:
+        def forward(self, data):
             with torch.utils._python_dispatch._disable_current_modes():
                 return super().forward(data)
 
@@ -165,8 +154,8 @@ def test_a_module_whose_operators_cannot_be_seen_is_a_lower_bound() -> None:
     assert (one.forward.flops, one.forward.missing) == (2 * 64 * 2, (("module.Unseen", 1),))
 
 
-def test_totals_of_a_trace_that_stopped_are_lower_bounds() -> None:
-    def stops(weight: Tensor, data: Tensor) -> Tensor:
+def test_totals_of_a_trace_that_stopped_are_lower_bounds():
+    def stops(weight, data):
         raise ValueError("no")
 
     one = estimate(nn.Sequential(linear(), Calls(stops, 1)), (1, 32))
@@ -177,11 +166,11 @@ def test_totals_of_a_trace_that_stopped_are_lower_bounds() -> None:
     assert one.forward.missing == (("everything after 1, where the trace stopped", 1),)
 
 
-def arrays(data: Tensor) -> Any:
+def arrays(data):
     return np.asarray(data.detach())
 
 
-def tensor_of(values: Any) -> Tensor:
+def tensor_of(values):
     return torch.from_numpy(np.asarray(values, np.float32))
 
 
@@ -213,9 +202,7 @@ def tensor_of(values: Any) -> Tensor:
         ),
     ],
 )
-def test_work_outside_of_torch_is_a_lower_bound_and_names_the_call(
-    function: Callable[[Tensor], Tensor], missing: tuple[str, ...]
-) -> None:
+def test_work_outside_of_torch_is_a_lower_bound_and_names_the_call(function, missing):
     model = Calls(lambda w, x: function(F.linear(x, w)), 64, 32)
     one = estimate(model, (4, 32), device=None)
     assert (one.problem, one.forward.flops) == (None, 4 * LINEAR)
@@ -224,8 +211,8 @@ def test_work_outside_of_torch_is_a_lower_bound_and_names_the_call(
     assert torch.Tensor.numpy is torch._C.TensorBase.numpy
 
 
-def test_numpy_outside_of_a_module_is_no_work_of_the_model() -> None:
-    def loss(output: Tensor) -> Tensor:
+def test_numpy_outside_of_a_module_is_no_work_of_the_model():
+    def loss(output):
         output.detach().numpy()
         return output.sum()
 
@@ -257,10 +244,8 @@ def test_numpy_outside_of_a_module_is_no_work_of_the_model() -> None:
         (lambda q, k: torch.inner(q, k), "bqd,kd->bqk", ((2, 5, 7), (3, 7)), 2 * 5 * 3 * 7),
     ],
 )
-def test_products_of_vectors_count_as_the_einsum_of_the_same(
-    function: Callable[..., Tensor], rule: str, shapes: Any, macs: int, device: str | None
-) -> None:
-    def work(product: Callable[..., Tensor]) -> tuple[int, int]:
+def test_products_of_vectors_count_as_the_einsum_of_the_same(function, rule, shapes, macs, device):
+    def work(product):
         model = Calls(lambda w, q, k: product(q * w, k * w), 1)
         one = found(model, *(torch.ones(shape) for shape in shapes), device=device)
         return one.forward.macs, one.backward.macs
@@ -284,9 +269,7 @@ def test_products_of_vectors_count_as_the_einsum_of_the_same(
         ),
     ],
 )
-def test_control_flow_operators_are_counted_and_their_gradients_are_named(
-    function: Callable[..., Tensor], products: int, name: str
-) -> None:
+def test_control_flow_operators_are_counted_and_their_gradients_are_named(function, products, name):
     model, data = Calls(function, 16, 16), torch.ones(4, 16)
     infer = estimate(model, data, device=None, mode="infer")
     train = estimate(model, data, device=None)
@@ -295,7 +278,7 @@ def test_control_flow_operators_are_counted_and_their_gradients_are_named(
     assert train.backward.missing == ((f"higher_order.{name}", 1),)
 
 
-def quantized(*layers: nn.Module) -> nn.Module:
+def quantized(*layers):
     return torch.ao.quantization.quantize_dynamic(
         nn.Sequential(*layers), {nn.Linear, nn.LSTM}, dtype=torch.qint8
     )
@@ -309,9 +292,7 @@ def quantized(*layers: nn.Module) -> nn.Module:
         ((nn.LSTM(64, 16, 2),), {"0": 4 * 16 * (64 + 16 + 2) + 4 * 16 * (16 + 16 + 2)}),
     ],
 )
-def test_packed_parameters_of_quantized_layers_count(
-    layers: tuple[nn.Module, ...], parameters: dict[str, int]
-) -> None:
+def test_packed_parameters_of_quantized_layers_count(layers, parameters):
     one = estimate(quantized(*layers), (4, 5, 64), mode="infer", memory=True)
     counts = {module.path: module.parameters for module in one.modules if module.parameters}
     assert (one.parameters, counts) == (sum(parameters.values()), parameters)
@@ -331,9 +312,7 @@ def test_packed_parameters_of_quantized_layers_count(
         (lambda: (nn.LazyBatchNorm2d(), nn.LazyConvTranspose2d(4, 2)), 2 * 3 + 3 * 4 * 4 + 4),
     ],
 )
-def test_lazy_layers_take_their_shapes_from_the_input(
-    make: Callable[[], tuple[nn.Module, ...]], parameters: int, device: str | None
-) -> None:
+def test_lazy_layers_take_their_shapes_from_the_input(make, parameters, device):
     model = nn.Sequential(*make())
     one = found(model, torch.ones(4, 3, 16, 16), device=device, optimizer="adam", memory=True)
     assert (one.parameters, one.uninitialized) == (parameters, ())
@@ -342,7 +321,7 @@ def test_lazy_layers_take_their_shapes_from_the_input(
     assert any(map(is_lazy, model.parameters()))
 
 
-def test_parameters_of_a_lazy_layer_that_did_not_run_are_named() -> None:
+def test_parameters_of_a_lazy_layer_that_did_not_run_are_named():
     model = nn.Sequential(nn.LazyLinear(8), nn.Linear(7, 3), nn.LazyLinear(10))
     one = estimate(model, (4, 32))
     assert (one.parameters, one.uninitialized) == (8 * 33 + 3 * 8, ("2.weight", "2.bias"))

@@ -1,11 +1,5 @@
 """Operators and kernels that the user registers count; without that, the total is a lower bound."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from perfctl import register_flops
@@ -18,7 +12,7 @@ OP = OpShape("m", "", "mylib.mm", "forward", SHAPES, ((8, 32),), ("float32",) * 
 
 
 @pytest.fixture(autouse=True)
-def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def forgotten(monkeypatch):
     """What a test registers is gone after it."""
     for owner, name in ((engine, "TABLE"), (registered, "KERNELS"), (registered, "LOADED")):
         monkeypatch.setattr(owner, name, dict(getattr(owner, name)))
@@ -26,7 +20,7 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("each", "macs", "elementwise"), [(2, 1, 0), (3, 1, 1)])
-def test_a_registered_operator_is_no_lower_bound(each: int, macs: int, elementwise: int) -> None:
+def test_a_registered_operator_is_no_lower_bound(each, macs, elementwise):
     (unknown,) = engine.count_layer_calls([OP])
     assert unknown.macs is None
     register_flops("mylib::mm", lambda inputs, outputs: each * inputs[0][0] * outputs[0][1])
@@ -48,13 +42,13 @@ def test_a_registered_operator_is_no_lower_bound(each: int, macs: int, elementwi
         (lambda inputs, outputs: None, "TypeError"),
     ],
 )
-def test_a_function_that_fails_is_named(function: Any, reason: str) -> None:
+def test_a_function_that_fails_is_named(function, reason):
     register_flops("mylib::mm", function)
     with pytest.raises(UsageError, match=f"formula of 'mylib::mm'.*{reason}"):
         engine.count_layer_calls([OP])
 
 
-def test_a_kernel_is_counted_by_the_parameters_that_its_function_names() -> None:
+def test_a_kernel_is_counted_by_the_parameters_that_its_function_names():
     register_flops("mm_kernel", lambda N: 2 * N**3)
     numbers = {"N": 256, "batch": 4}
     assert registered.count_kernel_flops("mm_kernel", numbers) == 2 * 256**3  # type: ignore[arg-type]
@@ -62,7 +56,7 @@ def test_a_kernel_is_counted_by_the_parameters_that_its_function_names() -> None
         registered.count_kernel_flops("mm_kernel", {})
 
 
-def test_a_file_is_executed_once_and_its_error_is_one_line(tmp_path: Path) -> None:
+def test_a_file_is_executed_once_and_its_error_is_one_line(tmp_path):
     path = tmp_path / "formulas.py"
     path.write_text('import perfctl\nperfctl.register_flops("mylib::mm", lambda i, o: 2)\n')
     registered.load_formulas(path)
@@ -75,27 +69,27 @@ def test_a_file_is_executed_once_and_its_error_is_one_line(tmp_path: Path) -> No
         registered.load_formulas(other)
 
 
-def test_a_registered_autograd_function_counts_instead_of_what_runs_in_it() -> None:
+def test_a_registered_autograd_function_counts_instead_of_what_runs_in_it():
     torch = pytest.importorskip("torch")
     from perfctl import estimate
 
     class Mul(torch.autograd.Function):  # type: ignore[name-defined,misc]
         @staticmethod
-        def forward(ctx: Any, x: Any, w: Any) -> Any:
+        def forward(ctx, x, w):
             ctx.save_for_backward(x, w)
             return x @ w
 
         @staticmethod
-        def backward(ctx: Any, grad: Any) -> Any:
+        def backward(ctx, grad):
             x, w = ctx.saved_tensors
             return grad @ w.t(), x.t() @ grad
 
     class Net(torch.nn.Module):  # type: ignore[name-defined,misc]
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.w = torch.nn.Parameter(torch.zeros(8, 4))
 
-        def forward(self, x: Any) -> Any:
+        def forward(self, x):
             return Mul.apply(x, self.w)
 
     visible = estimate(Net(), (2, 8))
@@ -106,17 +100,17 @@ def test_a_registered_autograd_function_counts_instead_of_what_runs_in_it() -> N
     assert (counted.forward.flops, counted.backward.flops) == (100 * 2, 30 * 2)
 
 
-def test_what_an_autograd_function_does_outside_of_torch_has_its_name() -> None:
+def test_what_an_autograd_function_does_outside_of_torch_has_its_name():
     torch = pytest.importorskip("torch")
     from perfctl import estimate
 
     class Outside(torch.autograd.Function):  # type: ignore[name-defined,misc]
         @staticmethod
-        def forward(ctx: Any, x: Any) -> Any:
+        def forward(ctx, x):
             return torch.from_numpy(x.detach().numpy() * 2)
 
     class Net(torch.nn.Module):  # type: ignore[name-defined,misc]
-        def forward(self, x: Any) -> Any:
+        def forward(self, x):
             return Outside.apply(x)
 
     given = torch.ones(2, 8)
@@ -126,22 +120,22 @@ def test_what_an_autograd_function_does_outside_of_torch_has_its_name() -> None:
     assert estimate(Net(), given, mode="infer", device="cpu").forward.missing == ()
 
 
-def test_a_stored_apply_and_each_gradient_of_a_function_count_too() -> None:
+def test_a_stored_apply_and_each_gradient_of_a_function_count_too():
     torch = pytest.importorskip("torch")
     from perfctl.orchestrator.estimate.flops.engine import count_layer_calls, select_operations
     from perfctl.workloads.tracing.watch import Recorder
 
     class Scale(torch.autograd.Function):  # type: ignore[name-defined,misc]
         @staticmethod
-        def forward(x: Any, w: Any) -> Any:
+        def forward(x, w):
             return x * w
 
         @staticmethod
-        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        def setup_context(ctx, inputs, output):
             ctx.save_for_backward(*inputs)
 
         @staticmethod
-        def backward(ctx: Any, grad: Any) -> Any:
+        def backward(ctx, grad):
             x, w = ctx.saved_tensors
             return grad * w, grad * x
 

@@ -1,7 +1,5 @@
 """FLOPs and bytes by type, from the sizes of the layers."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,8 +7,7 @@ from torch import nn
 
 import perfctl
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.estimate.flops.engine import TypeWork, sum_work_by_type
-from perfctl.orchestrator.estimate.step import Estimate
+from perfctl.orchestrator.estimate.flops.engine import sum_work_by_type
 from perfctl.records.paper import OpShape
 from perfctl.records.precision import PRECISIONS
 
@@ -19,18 +16,16 @@ pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning"
 N, GIVEN, H, K = 32, 16, 48, 10
 
 
-def mlp() -> nn.Module:
+def mlp():
     return nn.Sequential(nn.Linear(GIVEN, H), nn.ReLU(), nn.LayerNorm(H), nn.Linear(H, K))
 
 
-def of(found: Estimate) -> dict[str, TypeWork]:
+def of(found):
     assert found.problem is None
     return {row.type: row for row in found.types}
 
 
-def estimated(
-    model: nn.Module, shape: tuple[int, ...], precision: str, mode: str = "train"
-) -> Estimate:
+def estimated(model, shape, precision, mode="train"):
     return perfctl.estimate(model, shape, precision=precision, mode=mode)
 
 
@@ -53,8 +48,8 @@ NORM, OTHERS = 8 * N * H, N * H + N * H + N * K
     ],
 )
 def test_products_count_under_the_type_that_the_cores_take_and_norms_under_their_own(
-    precision: str, elementwise: dict[str, int]
-) -> None:
+    precision, elementwise
+):
     rows = of(estimated(mlp(), (N, GIVEN), precision))
     product = rows[precision.removesuffix("-true")]
     assert (product.forward_macs, product.backward_macs) == (FIRST + SECOND, FIRST + 2 * SECOND)
@@ -64,7 +59,7 @@ def test_products_count_under_the_type_that_the_cores_take_and_norms_under_their
     } == elementwise
 
 
-def test_totals_by_type_are_the_totals() -> None:
+def test_totals_by_type_are_the_totals():
     for precision in PRECISIONS:
         found = estimated(mlp(), (N, GIVEN), precision)
         assert sum(row.forward_macs for row in found.types) == found.forward.macs
@@ -78,7 +73,7 @@ def test_totals_by_type_are_the_totals() -> None:
         assert sum(row.forward_bytes for row in found.types) == moved
 
 
-def test_autocast_reads_each_weight_once_in_float32_and_the_product_in_its_own_type() -> None:
+def test_autocast_reads_each_weight_once_in_float32_and_the_product_in_its_own_type():
     found = estimated(
         nn.Sequential(nn.Linear(GIVEN, H, bias=False)), (N, GIVEN), "bf16", mode="infer"
     )
@@ -93,16 +88,16 @@ def test_autocast_reads_each_weight_once_in_float32_and_the_product_in_its_own_t
     assert rows["fp32"].forward_bytes == (4 + 2) * values  # the casts, whose widest type is fp32
 
 
-def test_tf32_changes_no_byte_and_takes_only_products_of_matrices_and_convolutions() -> None:
+def test_tf32_changes_no_byte_and_takes_only_products_of_matrices_and_convolutions():
     class Model(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.conv, self.depthwise = (
                 nn.Conv2d(4, 8, 3, padding=1),
                 nn.Conv2d(8, 8, 3, padding=1, groups=8),
             )
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x):
             y = self.depthwise(self.conv(x))
             return F.scaled_dot_product_attention(y, y, y) @ y.flatten()[:6]
 
@@ -119,7 +114,7 @@ def test_tf32_changes_no_byte_and_takes_only_products_of_matrices_and_convolutio
     )
 
 
-def test_fp8_takes_linear_layers_whose_sizes_are_multiples_of_16() -> None:
+def test_fp8_takes_linear_layers_whose_sizes_are_multiples_of_16():
     found = estimated(mlp(), (N, GIVEN), "fp8")
     rows = of(found)
     assert (rows["fp8"].forward_macs, rows["fp8"].backward_macs) == (FIRST, FIRST)
@@ -139,7 +134,7 @@ def test_fp8_takes_linear_layers_whose_sizes_are_multiples_of_16() -> None:
     }
 
 
-def test_what_activation_checkpointing_repeats_and_what_has_no_formula_are_kept_apart() -> None:
+def test_what_activation_checkpointing_repeats_and_what_has_no_formula_are_kept_apart():
     product = OpShape(
         "a",
         "Linear",
@@ -161,7 +156,7 @@ def test_what_activation_checkpointing_repeats_and_what_has_no_formula_are_kept_
     assert (rows["fp16"].missing, rows["fp16"].forward_macs) == (1, 0)
 
 
-def test_a_model_that_is_cast_whole_halves_its_parameters_and_leaves_the_users_alone() -> None:
+def test_a_model_that_is_cast_whole_halves_its_parameters_and_leaves_the_users_alone():
     model = mlp()
     values = sum(parameter.numel() for parameter in model.parameters())
     sizes = {
@@ -174,6 +169,6 @@ def test_a_model_that_is_cast_whole_halves_its_parameters_and_leaves_the_users_a
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
 
 
-def test_an_unknown_precision_is_refused_by_name() -> None:
+def test_an_unknown_precision_is_refused_by_name():
     with pytest.raises(UsageError, match="invalid value 'int4' for `precision`"):
         estimated(mlp(), (N, GIVEN), "int4")

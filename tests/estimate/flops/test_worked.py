@@ -1,9 +1,5 @@
 """The small arithmetic that all formulas share."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from perfctl.orchestrator.estimate.flops.formulas import (
@@ -23,7 +19,7 @@ from perfctl.records.paper import OpShape
 from tests.make.shapes import op
 
 
-def test_an_element_has_the_bytes_of_the_bits_in_its_name() -> None:
+def test_an_element_has_the_bytes_of_the_bits_in_its_name():
     bits = {
         "float64": 64,
         "float32": 32,
@@ -53,11 +49,11 @@ def test_an_element_has_the_bytes_of_the_bits_in_its_name() -> None:
     } == bits
 
 
-def mixed(inputs: tuple[Any, ...], outputs: tuple[Any, ...], dtypes: tuple[str, ...]) -> OpShape:
+def mixed(inputs, outputs, dtypes):
     return OpShape("a", "A", "aten.mm", "forward", inputs, outputs, dtypes, {}, 0, 1, 0)
 
 
-def test_each_tensor_has_its_own_dtype_and_what_is_no_tensor_takes_none() -> None:
+def test_each_tensor_has_its_own_dtype_and_what_is_no_tensor_takes_none():
     found = read_op_tensors(
         mixed(((2, 3), None, (5,)), ((7,), None), ("float16", "int64", "float64"))
     )
@@ -76,7 +72,7 @@ def test_each_tensor_has_its_own_dtype_and_what_is_no_tensor_takes_none() -> Non
     )
 
 
-def test_a_dtype_that_is_not_known_or_not_said_counts_four_bytes() -> None:
+def test_a_dtype_that_is_not_known_or_not_said_counts_four_bytes():
     found = read_op_tensors(mixed(((3,), (3,)), ((3,),), ("float4",)))
     assert (found.sum_input_bytes(0), found.sum_input_bytes(1), found.sum_output_bytes()) == (
         12,
@@ -85,9 +81,7 @@ def test_a_dtype_that_is_not_known_or_not_said_counts_four_bytes() -> None:
     )
 
 
-def test_shapes_that_are_not_there_are_empty_and_elements_are_of_the_first_output_and_the_largest_input() -> (
-    None
-):
+def test_shapes_that_are_not_there_are_empty_and_elements_are_of_the_first_output_and_the_largest_input():
     assert get_shape(((2, 3), None), 0) == (2, 3)
     assert get_shape(((2, 3), None), 1) == get_shape(((2, 3), None), 2) == ()
     shape = op("aten.cat", ((2, 3), None, (4, 5)), ((7, 2), (100,)))
@@ -108,12 +102,12 @@ def test_shapes_that_are_not_there_are_empty_and_elements_are_of_the_first_outpu
     ],
 )
 def test_a_backward_operation_is_what_the_recorder_said_or_the_inputs_gradient(
-    direction: str, role: Any, said: str
-) -> None:
+    direction, role, said
+):
     assert name_work_direction(op("aten.mm", (), (), direction=direction, role=role)) == said
 
 
-def test_attributes_are_read_as_what_they_are_meant_to_be() -> None:
+def test_attributes_are_read_as_what_they_are_meant_to_be():
     shape = op("aten.mm", (), (), yes=True, size=3.0, pair=[2, None], text="x", none=None)
     assert (read_flag(shape, "yes"), read_flag(shape, "no"), read_flag(shape, "none")) == (
         True,
@@ -144,7 +138,7 @@ def test_attributes_are_read_as_what_they_are_meant_to_be() -> None:
     )
 
 
-def test_numbers_are_grouped_by_thousands_and_a_multiply_add_is_two_flops() -> None:
+def test_numbers_are_grouped_by_thousands_and_a_multiply_add_is_two_flops():
     assert format_factors(1000, 24) == "1,000 x 24"
     assert (
         format_mac_product("A x B", (1000, 24)) == "A x B = 1,000 x 24 = 24,000 MAC = 48,000 FLOP"

@@ -1,8 +1,6 @@
 """The caching allocator's rules at their edges, and the peak's category, phase and place: by hand,
 without torch."""
 
-from __future__ import annotations
-
 from itertools import permutations
 
 import pytest
@@ -27,7 +25,7 @@ SEGMENT = 20 * MIB
 """What is taken for tensors from above 1 MiB to below 10 MiB."""
 
 
-def trace_of(*lives: tuple[float, int, int | None]) -> MemoryTrace:
+def trace_of(*lives):
     """(MiB, born, died)."""
     rows = tuple(
         TensorAllocation(int(size * MIB), "temporary", born, died, "", "", "")
@@ -49,13 +47,11 @@ def trace_of(*lives: tuple[float, int, int | None]) -> MemoryTrace:
         (100 * MIB, 100 * MIB),
     ],
 )
-def test_a_segment_is_2_or_20_mib_and_from_10_mib_on_a_multiple_of_2(
-    size: int, segment: int
-) -> None:
+def test_a_segment_is_2_or_20_mib_and_from_10_mib_on_a_multiple_of_2(size, segment):
     assert round_segment(size) == segment
 
 
-def test_blocks_are_rounded_up_to_512_bytes() -> None:
+def test_blocks_are_rounded_up_to_512_bytes():
     assert [round_block(size) for size in (0, 1, 511, 512, 1024, 1025)] == [
         0,
         512,
@@ -120,9 +116,7 @@ HOLES = ((9, 0, 4), (1.5, 1, None), (5, 2, 4), (4.5, 3, None))
         "a tensor without bytes": (((0, 0, 3), (0, 1, None)), 0),
     },
 )
-def test_the_allocator_reserves_segments_and_uses_free_blocks_again(
-    lives: tuple[tuple[float, int, int | None], ...], mib: int
-) -> None:
+def test_the_allocator_reserves_segments_and_uses_free_blocks_again(lives, mib):
     assert compute_reserved_bytes(trace_of(*lives)) == mib * MIB
 
 
@@ -130,11 +124,11 @@ def test_the_allocator_reserves_segments_and_uses_free_blocks_again(
     ("moment", "phase"),
     [(0, "forward"), (10, "forward"), (11, "backward"), (20, "backward"), (21, "optimizer")],
 )
-def test_a_phase_ends_with_its_last_moment(moment: int, phase: str) -> None:
+def test_a_phase_ends_with_its_last_moment(moment, phase):
     assert find_memory_peak(trace_of((1, moment, None))).phase == phase
 
 
-def test_the_peak_names_what_lived_at_the_first_of_equal_moments_and_what_made_it() -> None:
+def test_the_peak_names_what_lived_at_the_first_of_equal_moments_and_what_made_it():
     rows = (
         TensorAllocation(100, "parameter", 0, None, "", "", ""),
         TensorAllocation(7, "input", 0, 1, "", "", ""),
@@ -148,7 +142,7 @@ def test_the_peak_names_what_lived_at_the_first_of_equal_moments_and_what_made_i
     assert find_memory_peak(MemoryTrace((), 10, 20, 30)) == MemoryPeak(0, {}, "forward", "", "")
 
 
-def test_everything_of_a_step_is_summed_by_category_and_its_peak_rounded_to_blocks() -> None:
+def test_everything_of_a_step_is_summed_by_category_and_its_peak_rounded_to_blocks():
     sizes = {
         "parameter": 1000,
         "buffer": 10,
@@ -187,10 +181,8 @@ def test_everything_of_a_step_is_summed_by_category_and_its_peak_rounded_to_bloc
     assert compute_rounded_peak(trace_of((1, 0, 1), (1, 1, None))) == MIB
 
 
-def test_each_thread_that_multiplies_matrices_has_a_workspace_in_a_segment_of_the_allocator() -> (
-    None
-):
-    def product(op: str, direction: str) -> TensorAllocation:
+def test_each_thread_that_multiplies_matrices_has_a_workspace_in_a_segment_of_the_allocator():
+    def product(op, direction):
         return TensorAllocation(MIB, "temporary", 1, 2, "fc", direction, op)
 
     own = get_cublas_workspace_bytes((8, 0))
@@ -216,8 +208,8 @@ def test_each_thread_that_multiplies_matrices_has_a_workspace_in_a_segment_of_th
         )
 
 
-def test_segments_of_the_step_before_stay_and_its_survivors_lie_where_they_were_made() -> None:
-    def storage(size: int, born: int, died: int | None) -> TensorAllocation:
+def test_segments_of_the_step_before_stay_and_its_survivors_lie_where_they_were_made():
+    def storage(size, born, died):
         return TensorAllocation(size * MIB, "temporary", born, died, "", "", "")
 
     # The first step leaves 30 MiB free but for the 12 that its optimizer's state took; the second
@@ -244,9 +236,7 @@ def test_segments_of_the_step_before_stay_and_its_survivors_lie_where_they_were_
         ((12, 0), 32 * MIB),
     ],
 )
-def test_the_workspace_of_cublas_is_32_mib_from_hopper_on(
-    gpu: tuple[int, int] | None, workspace: int
-) -> None:
+def test_the_workspace_of_cublas_is_32_mib_from_hopper_on(gpu, workspace):
     assert (
         get_cublas_workspace_bytes(gpu)
         == workspace
@@ -272,8 +262,6 @@ def test_the_workspace_of_cublas_is_32_mib_from_hopper_on(
         ("9", None),
     ],
 )
-def test_a_capability_is_its_last_digit_and_those_before_it(
-    text: str, wanted: tuple[int, int] | None
-) -> None:
+def test_a_capability_is_its_last_digit_and_those_before_it(text, wanted):
     assert parse_capability(text) == wanted
     assert all(parse_capability(name) == pair for name, pair in CAPABILITIES.items())

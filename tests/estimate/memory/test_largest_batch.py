@@ -29,7 +29,7 @@ LIVES = ((24, 0, 0, None), (0, 11, 1, 4), (0, 7, 2, 3), (0, 30, 5, 6))
 of both."""
 
 
-def trace(batch: int, *lives: tuple[int, int, int, int | None], op: str = "") -> MemoryTrace:
+def trace(batch, *lives, op=""):
     rows = tuple(
         TensorAllocation((fixed + each * batch) * MIB, "temporary", born, died, "", "forward", op)
         for fixed, each, born, died in lives
@@ -37,11 +37,11 @@ def trace(batch: int, *lives: tuple[int, int, int, int | None], op: str = "") ->
     return MemoryTrace(rows, 10, 20, 30)
 
 
-def memory(*lives: tuple[int, int, int, int | None], op: str = "") -> StepMemory:
+def memory(*lives, op=""):
     return StepMemory(trace(2, *lives, op=op), trace(3, *lives, op=op))
 
 
-def test_where_memory_ends_the_allocator_gives_unused_segments_back_and_then_stops() -> None:
+def test_where_memory_ends_the_allocator_gives_unused_segments_back_and_then_stops():
     pool = BlockPool(limit=100 * MIB)
     kept, freed = pool.allocate(30 * MIB), pool.allocate(40 * MIB)
     pool.free_block(freed)
@@ -55,7 +55,7 @@ def test_where_memory_ends_the_allocator_gives_unused_segments_back_and_then_sto
     assert pool.reserved == 90 * MIB
 
 
-def test_a_segment_that_is_used_in_part_cannot_be_given_back() -> None:
+def test_a_segment_that_is_used_in_part_cannot_be_given_back():
     pool = BlockPool(limit=100 * MIB)
     whole = pool.allocate(60 * MIB)
     pool.free_block(whole)
@@ -66,16 +66,14 @@ def test_a_segment_that_is_used_in_part_cannot_be_given_back() -> None:
         pool.allocate(2 * MIB)
 
 
-def test_a_step_at_any_batch_is_the_trace_of_that_batch() -> None:
+def test_a_step_at_any_batch_is_the_trace_of_that_batch():
     for batch in (1, 2, 3, 50):
         assert memory(*LIVES).make_trace_at(batch) == trace(batch, *LIVES)
 
 
 @pytest.mark.parametrize("reserve", [0, 100 * MIB])
 @pytest.mark.parametrize("room", [20 * MIB, 54 * MIB, 200 * MIB, 1234 * MIB, 4567 * MIB])
-def test_the_largest_batch_is_the_one_that_trying_all_of_them_finds(
-    room: int, reserve: int
-) -> None:
+def test_the_largest_batch_is_the_one_that_trying_all_of_them_finds(room, reserve):
     runs = [batch for batch in range(1, 300) if can_run_in(trace(batch, *LIVES), room)]
     fit = memory(*LIVES).largest(room + reserve, reserve)
     assert fit.batch == max(runs, default=0)
@@ -90,7 +88,7 @@ def test_the_largest_batch_is_the_one_that_trying_all_of_them_finds(
     assert find_largest_batch(room, reserve, lambda batch: trace(batch, *LIVES)) == fit
 
 
-def test_pieces_that_are_too_small_cost_batches_that_the_tensors_alone_would_allow() -> None:
+def test_pieces_that_are_too_small_cost_batches_that_the_tensors_alone_would_allow():
     # the first piece of 6 is free, and 11 do not go into it
     lives = ((0, 6, 1, 3), (0, 6, 2, None), (0, 11, 4, None))
     room = 170 * MIB
@@ -102,7 +100,7 @@ def test_pieces_that_are_too_small_cost_batches_that_the_tensors_alone_would_all
     )
 
 
-def test_workspaces_of_cublas_count_for_both_the_bytes_and_the_largest_batch() -> None:
+def test_workspaces_of_cublas_count_for_both_the_bytes_and_the_largest_batch():
     lives = ((0, 16, 1, None),)
     for gpu, large in (((8, 0), LARGE_SEGMENT), ((9, 0), 32 * MIB)):
         found = memory(*lives, op="aten.addmm")
@@ -116,23 +114,23 @@ def test_workspaces_of_cublas_count_for_both_the_bytes_and_the_largest_batch() -
         )
 
 
-def test_a_step_that_does_not_grow_fits_at_every_batch_or_at_none() -> None:
+def test_a_step_that_does_not_grow_fits_at_every_batch_or_at_none():
     flat = ((24, 0, 0, None),)
     assert memory(*flat).largest(100 * MIB, MIB) == LargestBatch(None, 24 * MIB, MIB, 75 * MIB, 0)
     assert memory(*flat).largest(20 * MIB) == LargestBatch(0, 0, 0, 20 * MIB, 24 * MIB)
 
 
-def test_steps_that_differ_in_more_than_their_sizes_are_refused() -> None:
+def test_steps_that_differ_in_more_than_their_sizes_are_refused():
     one, other = trace(2, *LIVES), trace(3, *LIVES)
     for first in ((), one.allocations[:1]):
         with pytest.raises(UnlikeTracesError, match="lifetime of a tensor"):
             StepMemory(replace(one, first=first), replace(other, first=other.allocations))
 
 
-def test_the_search_by_doubling_asks_for_few_batch_sizes_and_for_none_twice() -> None:
+def test_the_search_by_doubling_asks_for_few_batch_sizes_and_for_none_twice():
     asked: list[int] = []
 
-    def at(batch: int) -> MemoryTrace:
+    def at(batch):
         asked.append(batch)
         return trace(batch, (0, 2, 1, None))
 

@@ -1,10 +1,7 @@
 """Memory at any batch from two traces."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -21,7 +18,7 @@ from perfctl.orchestrator.predict.models.calculator import ModelCache
 from perfctl.records.paper import MemoryTrace, TensorAllocation
 
 
-def trace(batch: int, *storages: tuple[int, int, int, int | None], ends: int = 9) -> MemoryTrace:
+def trace(batch, *storages, ends=9):
     """Storages as (fixed, bytes a sample, born, died)."""
     made = tuple(
         TensorAllocation(fixed + each * batch, "activation", born, died, "", "", "")
@@ -30,7 +27,7 @@ def trace(batch: int, *storages: tuple[int, int, int, int | None], ends: int = 9
     return MemoryTrace(made, 3, 6, ends)
 
 
-def test_the_peak_is_the_largest_of_the_moments_at_every_batch() -> None:
+def test_the_peak_is_the_largest_of_the_moments_at_every_batch():
     storages = ((1000, 0, 0, None), (0, 30, 1, 4), (0, 12, 2, 5), (500, 0, 6, 8), (0, 1, 7, None))
     lines = StepMemory(trace(2, *storages), trace(3, *storages)).lines
     assert lines == (MemoryLine(1000, 42), MemoryLine(1500, 1))
@@ -43,13 +40,13 @@ def test_the_peak_is_the_largest_of_the_moments_at_every_batch() -> None:
 
 
 @pytest.mark.parametrize("life", [(1, 4), (6, 7)], ids=["earlier", "until backward's last moment"])
-def test_the_optimizers_moments_stand_apart(life: tuple[int, int]) -> None:
+def test_the_optimizers_moments_stand_apart(life):
     storages = ((1000, 0, 0, None), (0, 30, *life), (500, 0, 7, 8))
     before, after = StepMemory(trace(2, *storages), trace(3, *storages)).lines_by_phase
     assert before == (MemoryLine(1000, 30),) and after == (MemoryLine(1500, 0),)
 
 
-def test_the_largest_batch_that_fits_fills_the_limit_and_one_more_does_not() -> None:
+def test_the_largest_batch_that_fits_fills_the_limit_and_one_more_does_not():
     lines = (MemoryLine(1000, 42), MemoryLine(1500, 1))
     for limit in (1600, 5200, 99_999):
         batch = find_largest_fitting(lines, limit)
@@ -63,7 +60,7 @@ def test_the_largest_batch_that_fits_fills_the_limit_and_one_more_does_not() -> 
     )
 
 
-def test_only_lines_that_are_on_top_somewhere_or_may_be_are_kept() -> None:
+def test_only_lines_that_are_on_top_somewhere_or_may_be_are_kept():
     assert select_upper_lines(
         [MemoryLine(5, 1), MemoryLine(4, 1), MemoryLine(5, 0), MemoryLine(9, 0), MemoryLine(5, 1)]
     ) == (
@@ -72,7 +69,7 @@ def test_only_lines_that_are_on_top_somewhere_or_may_be_are_kept() -> None:
     )
 
 
-def test_steps_that_differ_in_more_than_size_have_no_lines() -> None:
+def test_steps_that_differ_in_more_than_size_have_no_lines():
     one = trace(2, (0, 30, 1, 4))
     with pytest.raises(UnlikeTracesError, match="different tensors"):
         StepMemory(one, trace(3, (0, 30, 1, 4), (0, 1, 2, 3)))
@@ -86,7 +83,7 @@ def test_steps_that_differ_in_more_than_size_have_no_lines() -> None:
             StepMemory(*cut)
 
 
-def traced(model: str, optimizer: str, batch: int, precision: str = "fp32") -> Any:
+def traced(model, optimizer, batch, precision="fp32"):
     pytest.importorskip("torch")
     from perfctl.orchestrator.estimate.request import Request
     from perfctl.orchestrator.estimate.session import Session
@@ -98,7 +95,7 @@ def traced(model: str, optimizer: str, batch: int, precision: str = "fp32") -> A
         return session.estimate_batch(batch)
 
 
-def test_lines_from_batches_2_and_3_are_the_traced_peak_at_others() -> None:
+def test_lines_from_batches_2_and_3_are_the_traced_peak_at_others():
     small, more = (traced("mnist_cnn", "adadelta", batch).memory_trace for batch in (2, 3))
     lines = StepMemory(small, more).lines
     for batch in (1, 64):
@@ -108,7 +105,7 @@ def test_lines_from_batches_2_and_3_are_the_traced_peak_at_others() -> None:
         )
 
 
-def test_a_model_that_was_traced_with_adam_has_its_lines_for_the_other_optimizers() -> None:
+def test_a_model_that_was_traced_with_adam_has_its_lines_for_the_other_optimizers():
     pytest.importorskip("torchvision")
     from perfctl.orchestrator.commands.calculator import trace_models
 

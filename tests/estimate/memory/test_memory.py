@@ -1,7 +1,5 @@
 """Memory of traced steps: against torch's own tracker."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -17,7 +15,7 @@ MIB = 1 << 20
 @pytest.mark.parametrize(
     ("batch", "wanted"), [(16, 18_037_080), (64, 43_576_920), (256, 145_736_280)]
 )
-def test_mnist_cnn_with_sgd_is_what_torch_tracks(batch: int, wanted: int) -> None:
+def test_mnist_cnn_with_sgd_is_what_torch_tracks(batch, wanted):
     found = estimation.Session(
         estimation.Request("mnist_cnn", optimizer="sgd", memory=True)
     ).estimate_batch(batch)
@@ -26,13 +24,13 @@ def test_mnist_cnn_with_sgd_is_what_torch_tracks(batch: int, wanted: int) -> Non
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_the_peak_equals_mem_trackers_byte_for_byte(optimizer: str) -> None:
+def test_the_peak_equals_mem_trackers_byte_for_byte(optimizer):
     from torch import nn
     from torch.distributed._tools.mem_tracker import MemTracker
 
     from perfctl.workloads.tracing.recorder import make_optimizer
 
-    def make() -> nn.Module:
+    def make():
         with torch.device("meta"):
             return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 5))
 
@@ -58,7 +56,7 @@ def test_the_peak_equals_mem_trackers_byte_for_byte(optimizer: str) -> None:
     ("optimizer", "copies"),
     [("sgd", 0), ("momentum", 1), ("adam", 2), ("adamw", 2), ("adadelta", 2), ("rmsprop", 1)],
 )
-def test_optimizer_state_is_so_many_copies_of_the_parameters(optimizer: str, copies: int) -> None:
+def test_optimizer_state_is_so_many_copies_of_the_parameters(optimizer, copies):
     found = estimation.Session(
         estimation.Request("mnist_cnn", optimizer=optimizer, memory=True)
     ).estimate_batch(1)
@@ -67,7 +65,7 @@ def test_optimizer_state_is_so_many_copies_of_the_parameters(optimizer: str, cop
     assert found.memory.optimizer == copies * 4 * 1_199_882
 
 
-def test_hopper_has_the_larger_workspaces_and_a_smaller_largest_batch() -> None:
+def test_hopper_has_the_larger_workspaces_and_a_smaller_largest_batch():
     small, large = 4096 * 1024 * 2 + 16 * 1024 * 8, 32 * MIB
     found = {}
     for gpu, workspace in ((None, small), ((8, 0), small), ((9, 0), large)):

@@ -1,8 +1,6 @@
 """Memory of each rank: states against figures that Megatron-LM measured, activations against the
 formulas of Korthikanti et al. 2022 (arXiv 2205.05198)."""
 
-from __future__ import annotations
-
 from dataclasses import astuple, replace
 from functools import cache
 
@@ -16,7 +14,6 @@ from perfctl.orchestrator.estimate.parallel import (
     suggest_plans,
 )
 from perfctl.orchestrator.estimate.session import estimate
-from perfctl.orchestrator.estimate.step import Estimate
 from tests.make.tables import table
 
 torch = pytest.importorskip("torch")
@@ -27,7 +24,7 @@ H, FFN, VOCAB, SEQ = 6144, 4 * 6144, 51200, 2048
 class Block(torch.nn.Module):
     """A block of GPT-3 with grouped keys."""
 
-    def __init__(self, hidden: int, heads: int, groups: int) -> None:
+    def __init__(self, hidden, heads, groups):
         super().__init__()
         self.depth = hidden // heads
         self.widths = [hidden, groups * self.depth, groups * self.depth]
@@ -51,7 +48,7 @@ class Block(torch.nn.Module):
 
 
 class Gpt(torch.nn.Module):
-    def __init__(self, layers, hidden, heads, groups, vocab, positions, tied=False) -> None:
+    def __init__(self, layers, hidden, heads, groups, vocab, positions, tied=False):
         super().__init__()
         self.wte = torch.nn.Embedding(vocab, hidden)
         self.wpe = torch.nn.Embedding(positions, hidden)
@@ -69,14 +66,14 @@ class Gpt(torch.nn.Module):
 
 
 @cache
-def traced(*sizes: int, batch: int = 1, seq: int = 16, tied: bool = False) -> Estimate:
+def traced(*sizes, batch=1, seq=16, tied=False):
     with torch.device("meta"):
         model = Gpt(*sizes, tied=tied)
     tokens = torch.zeros(batch, seq, dtype=torch.int64, device="meta")
     return estimate(model, tokens, optimizer="adamw", memory=True, precision="bf16-true")
 
 
-def states(plan: str, *sizes: int, tied: bool) -> list[int]:
+def states(plan, *sizes, tied):
     ranks = compute_memory_by_rank(
         traced(*sizes, tied=tied), parse_parallel_plan(f"{plan},states=megatron")
     )
@@ -98,8 +95,8 @@ GPT_7B, GPT_SMALL = (32, 4096, 32, 8, 131584, 8192), (12, 512, 8, 8, 50304, 1024
     },
 )
 def test_states_are_those_that_megatron_allocates_without_its_buffers(
-    plan: str, sizes: tuple[int, ...], tied: bool, allocated: int, unknown: float
-) -> None:
+    plan, sizes, tied, allocated, unknown
+):
     assert allocated - unknown <= max(states(plan, *sizes, tied=tied)) <= allocated
 
 
@@ -112,9 +109,7 @@ def test_states_are_those_that_megatron_allocates_without_its_buffers(
         "full recomputation": ("tp=8,sp=0", True, 2),
     },
 )
-def test_a_block_keeps_what_the_formula_of_flash_attention_says(
-    plan: str, full: bool, bytes_per_value: float
-) -> None:
+def test_a_block_keeps_what_the_formula_of_flash_attention_says(plan, full, bytes_per_value):
     by_layers = []
     for layers in (2, 3):
         model = traced(layers, H, 64, 64, VOCAB, SEQ, batch=4, seq=SEQ)
@@ -125,7 +120,7 @@ def test_a_block_keeps_what_the_formula_of_flash_attention_says(
     assert kept == pytest.approx(bytes_per_value * SEQ * 4 * H, rel=0.003)
 
 
-def linear(precision: str = "fp32") -> Estimate:
+def linear(precision="fp32"):
     with torch.device("meta"):
         model = torch.nn.Linear(1000, 1000, bias=False)
     return estimate(model, (8, 1000), optimizer="adamw", memory=True, precision=precision)
@@ -142,14 +137,14 @@ def linear(precision: str = "fp32") -> Estimate:
         "DeepSpeed's types": ("zero=2,dp=8,states=deepspeed", (2, 2 / 8, 12 / 8)),
     },
 )
-def test_zero_shards_the_states_of_any_model(plan: str, sizes: tuple[float, ...]) -> None:
+def test_zero_shards_the_states_of_any_model(plan, sizes):
     model = linear("bf16-true" if "states" in plan else "fp32")
     (rank,) = compute_memory_by_rank(model, parse_parallel_plan(plan))
     assert (rank.parameters, rank.gradients, rank.optimizer) == tuple(1e6 * size for size in sizes)
     assert rank.recomputed_activations is None
 
 
-def test_the_last_stage_has_its_own_copy_of_a_tied_head() -> None:
+def test_the_last_stage_has_its_own_copy_of_a_tied_head():
     first, last = states("pp=2", *GPT_SMALL, tied=True)
     positions, norm = 1024 * 512, 2 * 512
     assert first - last == (positions - norm) * 18
@@ -170,12 +165,12 @@ def test_the_last_stage_has_its_own_copy_of_a_tied_head() -> None:
         "states=megatron",
     ],
 )
-def test_a_plan_without_a_rule_is_refused(plan: str) -> None:
+def test_a_plan_without_a_rule_is_refused(plan):
     with pytest.raises(UsageError, match="parallel"):
         compute_memory_by_rank(linear(), parse_parallel_plan(plan))
 
 
-def test_a_suggested_plan_is_the_smallest_whose_known_bytes_fit() -> None:
+def test_a_suggested_plan_is_the_smallest_whose_known_bytes_fit():
     model = traced(*GPT_7B)
     plan = suggest_plans(model, 16 * GB)[0]
     assert plan == "zero=3,dp=4"
@@ -183,7 +178,7 @@ def test_a_suggested_plan_is_the_smallest_whose_known_bytes_fit() -> None:
     assert smaller.recomputed_total > 16 * GB
 
 
-def test_frozen_parameters_have_neither_gradients_nor_optimizer_state() -> None:
+def test_frozen_parameters_have_neither_gradients_nor_optimizer_state():
     model = linear()
     frozen = replace(model, modules=tuple(replace(one, trainable=0) for one in model.modules))
     (rank,) = compute_memory_by_rank(frozen, parse_parallel_plan("dp=2"))
@@ -199,6 +194,6 @@ def test_frozen_parameters_have_neither_gradients_nor_optimizer_state() -> None:
         ("dp=8,states=megatron", "states=megatron"),
     ],
 )
-def test_time_is_predicted_for_data_parallelism_alone(plan: str, kinds: str | None) -> None:
+def test_time_is_predicted_for_data_parallelism_alone(plan, kinds):
     reason = explain_untimed_plan(parse_parallel_plan(plan))
     assert (reason is None) if kinds is None else f"no time with {kinds}: " in str(reason)

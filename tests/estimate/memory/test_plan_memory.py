@@ -14,7 +14,7 @@ from perfctl.orchestrator.predict.operations import Operation, list_plan_operati
 from perfctl.records.paper import Plan, PlanLayer
 
 
-def plan_of(*layers: PlanLayer, classes: int, activation: str = "relu") -> Plan:
+def plan_of(*layers, classes, activation="relu"):
     settings: dict[str, int | str] = {
         "classes": classes,
         "activation": activation,
@@ -35,7 +35,7 @@ TWO = plan_of(
 """66 + 28 parameters."""
 
 
-def test_one_linear_layer_holds_parameters_input_output_and_the_losss_tensors() -> None:
+def test_one_linear_layer_holds_parameters_input_output_and_the_losss_tensors():
     # Input 10 values and the class's place; output 4; loss 4 + 8 bytes; logarithms, theirs and the
     # answers' gradient.
     fixed, answers = 4 * 44, 4 * 4
@@ -46,9 +46,7 @@ def test_one_linear_layer_holds_parameters_input_output_and_the_losss_tensors() 
     assert compute_peak_at(compute_training_lines(ONE, "sgd"), 1) == max(184 + 112, 360 + 80)
 
 
-def test_optimizers_keep_their_state_and_some_take_copies_of_all_parameters_for_their_update() -> (
-    None
-):
+def test_optimizers_keep_their_state_and_some_take_copies_of_all_parameters_for_their_update():
     plain = compute_training_lines(ONE, "sgd")
     assert compute_training_lines(ONE, "momentum") == tuple(
         MemoryLine(line.fixed + 176, line.per_sample) for line in plain
@@ -70,14 +68,14 @@ def test_optimizers_keep_their_state_and_some_take_copies_of_all_parameters_for_
     assert fullest == [(2 + 2) * 4 * 44 - 8, (1 + 1) * 4 * 44 - 8]
 
 
-def test_inference_lets_go_of_what_has_been_read() -> None:
+def test_inference_lets_go_of_what_has_been_read():
     parameters = 4 * (66 + 28)
     # The input stays the caller's; fc1's 6 values live until act1 is done, whose 6 until fc2 is.
     assert compute_inference_lines(TWO) == (MemoryLine(parameters, 4 * 10 + 8 + 4 * (6 + 6)),)
     assert compute_inference_lines(ONE) == (MemoryLine(176, 48 + 16),)
 
 
-def test_an_activation_keeps_its_output_or_its_input_for_backward() -> None:
+def test_an_activation_keeps_its_output_or_its_input_for_backward():
     parameters, inputs = 4 * 94, 4 * 10 + 8
     # relu reads its output, fc2 its input: the same 6 values; the answers
     keeps_one = inputs + 4 * 6 + 4 * 4
@@ -113,7 +111,7 @@ CNN = plan_of(
 )
 
 
-def test_inference_of_a_network_with_branches_frees_each_storage_after_its_last_reader() -> None:
+def test_inference_of_a_network_with_branches_frees_each_storage_after_its_last_reader():
     # running statistics of 5 channels, and the counter of batches
     parameters = 4 * (135 + 10 + 364) + (2 * 4 * 5 + 8)
     inputs = 4 * 108 + 8
@@ -130,7 +128,7 @@ def test_inference_of_a_network_with_branches_frees_each_storage_after_its_last_
     assert compute_inference_lines(wide) == (MemoryLine(4 * 135, inputs + image + image + 8 * 180),)
 
 
-def test_works_of_a_plan_are_its_layers_with_a_softmax_and_a_loss_at_the_end() -> None:
+def test_works_of_a_plan_are_its_layers_with_a_softmax_and_a_loss_at_the_end():
     assert list_plan_operations(CNN) == (
         Operation("conv", "conv", 1, 180 * 27, 108, 180, 135, 36, 5, 27, kernel=9, first=True),
         Operation("norm", "norm", 1, 0, 180, 180, 10, 0, 0, 0),
@@ -145,7 +143,7 @@ def test_works_of_a_plan_are_its_layers_with_a_softmax_and_a_loss_at_the_end() -
     assert [work.first for work in list_plan_operations(TWO)] == [True, False, False, False, False]
 
 
-def test_a_mean_over_a_window_is_elementwise_work_without_a_window_of_its_own() -> None:
+def test_a_mean_over_a_window_is_elementwise_work_without_a_window_of_its_own():
     plan = plan_of(
         PlanLayer("mean", "mean_pool", (-1,), (5, 6, 6), (5, 3, 3), kernel=2, stride=2),
         PlanLayer("conv", "conv", (0,), (5, 3, 3), (2, 1, 1), kernel=3, stride=2, bias=True),

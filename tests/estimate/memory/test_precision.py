@@ -1,8 +1,6 @@
 """Memory by precision: a family's lines against the trace of the built network, and the reserve
 beside the tensors."""
 
-from __future__ import annotations
-
 import csv
 import warnings
 from pathlib import Path
@@ -23,14 +21,13 @@ from perfctl.orchestrator.estimate.plan_memory import (
     compute_training_lines,
 )
 from perfctl.orchestrator.predict.cost import compute_memory_need
-from perfctl.records.paper import MemoryTrace
 from perfctl.workloads.models.plan import plan_model
 
 PUBLISHED = Path(__file__).parents[3] / "scripts" / "proof" / "accuracy" / "published.csv"
 RESNET50 = "resnet:depth=50,width=64,image=224,classes=1000"
 
 
-def traced(model: str, precision: str, optimizer: str, batch: int) -> MemoryTrace:
+def traced(model, precision, optimizer, batch):
     """A step; of inference where the optimizer is ""."""
     pytest.importorskip("torch")
     from perfctl.orchestrator.estimate.request import Request
@@ -66,9 +63,7 @@ def traced(model: str, precision: str, optimizer: str, batch: int) -> MemoryTrac
         ("inception:width=8,blocks=3,activation=tanh", "momentum"),
     ],
 )
-def test_a_familys_lines_are_the_trace_to_the_byte(
-    spec: str, optimizer: str, precision: str
-) -> None:
+def test_a_familys_lines_are_the_trace_to_the_byte(spec, optimizer, precision):
     planned = plan_model(spec)
     lines = (
         compute_training_lines(planned, optimizer, precision)
@@ -82,7 +77,7 @@ def test_a_familys_lines_are_the_trace_to_the_byte(
         ), batch
 
 
-def test_bf16_has_the_bytes_of_fp16_and_tf32_those_of_fp32() -> None:
+def test_bf16_has_the_bytes_of_fp16_and_tf32_those_of_fp32():
     planned = plan_model("resnet:depth=26,width=8")
     for one, other in (("bf16", "fp16"), ("tf32", "fp32")):
         assert compute_training_lines(planned, "adam", one) == compute_training_lines(
@@ -91,7 +86,7 @@ def test_bf16_has_the_bytes_of_fp16_and_tf32_those_of_fp32() -> None:
         assert compute_inference_lines(planned, one) == compute_inference_lines(planned, other)
 
 
-def test_sixteen_bits_halve_what_grows_with_the_batch_and_add_casts_to_what_does_not() -> None:
+def test_sixteen_bits_halve_what_grows_with_the_batch_and_add_casts_to_what_does_not():
     planned = plan_model("vgg:depth=11,width=64,image=224")
     batch = 256
     whole, half = (
@@ -118,8 +113,8 @@ def test_sixteen_bits_halve_what_grows_with_the_batch_and_add_casts_to_what_does
     ],
 )
 def test_a_deep_network_runs_in_its_tensors_and_half_a_gib_for_workspaces_and_fragments(
-    spec: str, optimizer: str, batch: int
-) -> None:
+    spec, optimizer, batch
+):
     """At batches that fill a small card. Where few tensors are most of the memory it may be more:
     docs/reference/formulas.md, Memory."""
     small, more = (traced(spec, "fp16", optimizer, size) for size in (2, 3))
@@ -129,7 +124,7 @@ def test_a_deep_network_runs_in_its_tensors_and_half_a_gib_for_workspaces_and_fr
     assert not can_run_in(step, tensors - SMALL)
 
 
-def test_every_published_run_of_resnet_50_is_said_to_fit_on_its_card() -> None:
+def test_every_published_run_of_resnet_50_is_said_to_fit_on_its_card():
     """DeepLearningExamples, Lambda and others; on a V100 of 16 GB batch 128 in fp32 and 256
     in AMP."""
     planned, fitted, most = plan_model(RESNET50), 0, dict[tuple[str, str], int]()

@@ -1,7 +1,5 @@
 """What each convention counts, term by term, and what is refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -16,8 +14,6 @@ from perfctl.orchestrator.estimate.mfu import (
     AttentionSizes,
     DecoderSizes,
     DevicePeak,
-    MfuAudit,
-    MfuConvention,
     audit_mfu,
     build_decoder_by_hand,
     count_recomputed_flops,
@@ -43,13 +39,13 @@ MODEL = DecoderSizes(
 PAIRS = 16
 
 
-def terms(key: str, model: DecoderSizes = MODEL) -> dict[str, float]:
+def terms(key, model=MODEL):
     found = FORMULAS[key].count_terms(model)
     assert found is not None
     return {name: value for name, value in found.items() if value}
 
 
-def test_the_conventions_count_what_their_sources_say() -> None:
+def test_the_conventions_count_what_their_sources_say():
     layers, head, table, others = 6 * (1000 + 30), 6 * 200, 6 * 200, 6 * 7
     whole, window = 6 * PAIRS * 10, 6 * (8 * 4 + 8 * 10)
     found = {one.key: sum(terms(one.key).values()) for one in CONVENTIONS}
@@ -64,7 +60,7 @@ def test_the_conventions_count_what_their_sources_say() -> None:
     }
 
 
-def test_the_causal_count_is_what_the_mask_leaves_query_by_query() -> None:
+def test_the_causal_count_is_what_the_mask_leaves_query_by_query():
     keys = sum(min(query, 4) for query in range(1, 11)), sum(range(1, 11))
     assert terms("exact, causal")["attention"] == pytest.approx(
         6 * (8 * keys[0] + 8 * keys[1]) / 10
@@ -72,7 +68,7 @@ def test_the_causal_count_is_what_the_mask_leaves_query_by_query() -> None:
     assert terms("exact")["attention"] == 6 * PAIRS * 10
 
 
-def test_a_tied_matrix_counts_once_as_the_head() -> None:
+def test_a_tied_matrix_counts_once_as_the_head():
     tied = replace(MODEL, tied=True)
     assert "embedding" not in terms("6N", tied)
     assert terms("torchtitan", tied)["head"] == 6 * 200
@@ -80,7 +76,7 @@ def test_a_tied_matrix_counts_once_as_the_head() -> None:
     assert tied.parameters == MODEL.parameters - 200
 
 
-def sized() -> st.SearchStrategy[DecoderSizes]:
+def sized():
     some = st.integers(0, 10**12)
     layers = st.lists(
         st.builds(AttentionSizes, st.integers(1, 10**5), st.none() | st.integers(1, 9000)),
@@ -107,7 +103,7 @@ def sized() -> st.SearchStrategy[DecoderSizes]:
 
 @settings(max_examples=60)
 @given(model=sized())
-def test_the_terms_of_a_difference_add_up_to_it(model: DecoderSizes) -> None:
+def test_the_terms_of_a_difference_add_up_to_it(model):
     found = audit_mfu(model, 1e-30, 1, DevicePeak(1.0, ""))
     for row in (found.causal, *found.rows):
         difference = found.compare_with_exact(row)
@@ -122,7 +118,7 @@ def test_the_terms_of_a_difference_add_up_to_it(model: DecoderSizes) -> None:
 
 
 @pytest.mark.parametrize("one", EVERY, ids=lambda one: one.key)
-def test_every_formula_names_its_source_and_no_term_that_has_no_name(one: MfuConvention) -> None:
+def test_every_formula_names_its_source_and_no_term_that_has_no_name(one):
     assert one.source and one.formula and one.attention
     assert set(one.count_terms(MODEL) or {}) <= {
         "weights",
@@ -137,7 +133,7 @@ def test_every_formula_names_its_source_and_no_term_that_has_no_name(one: MfuCon
     }
 
 
-def test_recomputing_adds_a_forward_pass_of_what_runs_again() -> None:
+def test_recomputing_adds_a_forward_pass_of_what_runs_again():
     exact, palm = terms("exact"), terms("palm")
     attention = exact["attention"] / 3
     assert count_recomputed_flops(EXACT, exact, "none") == 0
@@ -151,7 +147,7 @@ def test_recomputing_adds_a_forward_pass_of_what_runs_again() -> None:
     ), "all parameters"
 
 
-def throughput(mfu: float, devices: int = 1, model: DecoderSizes = MODEL) -> MfuAudit:
+def throughput(mfu, devices=1, model=MODEL):
     """An audit whose exact count has this MFU."""
     peak = DevicePeak(1e6, "")
     return audit_mfu(
@@ -163,7 +159,7 @@ def throughput(mfu: float, devices: int = 1, model: DecoderSizes = MODEL) -> Mfu
     )
 
 
-def test_utilisations_over_100_percent_are_refused_with_a_cause() -> None:
+def test_utilisations_over_100_percent_are_refused_with_a_cause():
     found = throughput(0.85)
     assert found.exact.mfu == pytest.approx(0.85)
     assert found.exact.hfu is None and "HFU" in (found.exact.reason or "")
@@ -173,7 +169,7 @@ def test_utilisations_over_100_percent_are_refused_with_a_cause() -> None:
     assert "FP8 doubles the peak" in (throughput(4.2, devices=8).exact.reason or "")
 
 
-def test_scores_that_the_mask_leaves_out_are_named_as_the_cause() -> None:
+def test_scores_that_the_mask_leaves_out_are_named_as_the_cause():
     long = build_decoder_by_hand(layers=2, hidden=64, heads=2, ffn=64, vocab=10, seq=100_000)
     assert "causal mask removes" in (throughput(1.5, model=long).exact.reason or "")
     windowed = replace(
@@ -182,7 +178,7 @@ def test_scores_that_the_mask_leaves_out_are_named_as_the_cause() -> None:
     assert "beyond the window" in (throughput(1.5, model=windowed).exact.reason or "")
 
 
-def test_a_model_of_unknown_width_has_no_mfu_by_a_formula_that_asks_for_it() -> None:
+def test_a_model_of_unknown_width_has_no_mfu_by_a_formula_that_asks_for_it():
     row = throughput(0.1, model=replace(MODEL, hidden=None)).get_convention_row("nanogpt")
     assert (row.terms, row.mfu) == (None, None)
     assert row.reason == "the hidden size of the model is unknown"

@@ -6,8 +6,6 @@ Sources: PaLM (arXiv 2204.02311, tables 3, 21 and 22, appendix B); nanoGPT
 requests 678, 1304 and 1988).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -30,13 +28,13 @@ BY_01_PERCENT = 0.001
 A100, TPU_V4 = 312e12, 275e12
 
 
-def flops(key: str, model: DecoderSizes) -> float:
+def flops(key, model):
     terms = FORMULAS[key].count_terms(model)
     assert terms is not None
     return sum(terms.values())
 
 
-def palm(layers: int, hidden: int, heads: int, billions: float) -> DecoderSizes:
+def palm(layers, hidden, heads, billions):
     return build_decoder_by_hand(
         layers=layers,
         hidden=hidden,
@@ -55,7 +53,7 @@ def palm(layers: int, hidden: int, heads: int, billions: float) -> DecoderSizes:
 PALM = palm(118, 18432, 48, 540.35)
 
 
-def test_palms_mfu_of_megatron_turing_is_cut_off_not_rounded() -> None:
+def test_palms_mfu_of_megatron_turing_is_cut_off_not_rounded():
     """The paper has 29.7% and 30.2%; its own numbers give 29.77% and 30.27%, so 0.1% cannot
     be met."""
     model = build_decoder_by_hand(
@@ -79,7 +77,7 @@ GPT2 = replace(
 """The notebook's: no biases, and layer norms without biases."""
 
 
-def test_nanogpts_notebook_to_the_last_digit() -> None:
+def test_nanogpts_notebook_to_the_last_digit():
     assert GPT2.parameters == 124_337_664
     assert flops("palm", GPT2) * BLOCK == 879_894_724_608
     assert sum(GPT2.list_exact_terms().values()) * BLOCK == 874_944_921_600
@@ -97,16 +95,7 @@ def test_nanogpts_notebook_to_the_last_digit() -> None:
     ],
     ids=["175B", "530B", "1T"],
 )
-def test_megatrons_table_of_mfu_and_hfu(
-    layers: int,
-    hidden: int,
-    heads: int,
-    batch: int,
-    seconds: float,
-    gpus: int,
-    mfu: float,
-    hfu: float,
-) -> None:
+def test_megatrons_table_of_mfu_and_hfu(layers, hidden, heads, batch, seconds, gpus, mfu, hfu):
     """HFU only by its equation 8, 72 B L s h^2 (1 + s / 3h + ...): the text's 4 B s^2 h more a
     layer would be (1 + 2s / 9h)."""
     model = build_decoder_by_hand(
@@ -132,7 +121,7 @@ def test_megatrons_table_of_mfu_and_hfu(
     assert "three times" in found.reported.matches[0].said
 
 
-def test_megatrons_22b_is_as_near_as_its_iteration_time() -> None:
+def test_megatrons_22b_is_as_near_as_its_iteration_time():
     """1.10 s has three digits, so that its 41.5% is known within 0.45%, not 0.1%."""
     model = build_decoder_by_hand(
         layers=48, hidden=6144, heads=64, ffn=4 * 6144, vocab=51_200, seq=2048, head_dim=96
@@ -176,7 +165,7 @@ MIXTRAL = DecoderSizes(
 figures."""
 
 
-def llama2(seq: int) -> DecoderSizes:
+def llama2(seq):
     return gated(32, 4096, 11008, 32, 32, 32_000, seq)
 
 
@@ -201,25 +190,23 @@ def llama2(seq: int) -> DecoderSizes:
         "Mixtral after": ("maxtext, whole square", MIXTRAL, 1024, 79.98e12),
     },
 )
-def test_flops_of_so_many_tokens_are_the_published_ones(
-    key: str, model: DecoderSizes, tokens: float, expected: float
-) -> None:
+def test_flops_of_so_many_tokens_are_the_published_ones(key, model, tokens, expected):
     assert flops(key, model) * tokens == pytest.approx(expected, rel=BY_01_PERCENT)
 
 
-def test_palms_rematerialisation_adds_to_the_flops_of_a_token() -> None:
+def test_palms_rematerialisation_adds_to_the_flops_of_a_token():
     again = count_recomputed_flops(FORMULAS["palm"], FORMULAS["palm"].count_terms(PALM) or {}, 0.75)
     assert (flops("palm", PALM) + again) / 1e12 == pytest.approx(4.10, rel=BY_01_PERCENT)
 
 
-def test_torchtitans_flops_with_experts_and_windows_to_the_last_digit() -> None:
+def test_torchtitans_flops_with_experts_and_windows_to_the_last_digit():
     """The table of pull request 4300: Qwen3-30B-A3B at 8,192 tokens and gpt-oss-20b (the length
     follows from its difference)."""
     assert flops("torchtitan", QWEN3_MOE) == 37_578_559_488
     assert flops("torchtitan", GPT_OSS) == 24_141_260_160
 
 
-def test_maxtexts_flops_of_llama_2_before_the_causal_half_to_the_last_digit() -> None:
+def test_maxtexts_flops_of_llama_2_before_the_causal_half_to_the_last_digit():
     teraflops = flops("maxtext, whole square", llama2(256)) * 4 * 256 / 1e12
     assert teraflops == pytest.approx(41.00620025856, rel=1e-12)
 
@@ -235,9 +222,7 @@ def test_maxtexts_flops_of_llama_2_before_the_causal_half_to_the_last_digit() ->
         "OLMo-core": ("olmo", OLMO3_190M, 258_163, 1, 0.5 * 1979e12, 0.4457),
     },
 )
-def test_mfu_is_the_published_one(
-    key: str, model: DecoderSizes, tokens_per_second: float, devices: int, peak: float, mfu: float
-) -> None:
+def test_mfu_is_the_published_one(key, model, tokens_per_second, devices, peak, mfu):
     row = audit_mfu(
         model, tokens_per_second, devices, DevicePeak(peak, ""), recompute=0.75
     ).get_convention_row(key)

@@ -1,16 +1,12 @@
 """Published figures, and the convention or mistake that explains them: known issues of torchtitan,
 OLMo-core and MaxText."""
 
-from __future__ import annotations
-
 import pytest
 
 from perfctl.orchestrator.estimate.mfu import (
     CONVENTIONS,
     VARIANTS,
-    DecoderSizes,
     DevicePeak,
-    MfuExplanation,
     audit_mfu,
 )
 from tests.make.decoders import GPT_OSS, LLAMA3_8B, QWEN3_MOE, gated
@@ -21,13 +17,7 @@ A100, H100 = (
 )
 
 
-def explained(
-    model: DecoderSizes,
-    tokens_per_second: float,
-    percent: float,
-    peak: DevicePeak,
-    devices: int = 1,
-) -> tuple[MfuExplanation, ...]:
+def explained(model, tokens_per_second, percent, peak, devices=1):
     """``percent``: within 0.1%, as published with one digit more than that."""
     found = audit_mfu(
         model, tokens_per_second, devices, peak, reported=(percent / 100, percent / 1e5)
@@ -47,17 +37,13 @@ def explained(
     ],
     ids=["8B", "8B selective op", "70B", "Llama 2 13B", "Llama 2 70B"],
 )
-def test_torchtitans_page_of_2024_counted_the_token_embedding(
-    one: DecoderSizes, tokens_per_second: int, percent: float
-) -> None:
+def test_torchtitans_page_of_2024_counted_the_token_embedding(one, tokens_per_second, percent):
     first, *others = explained(one, tokens_per_second, percent, A100)
     assert first.said == "palm" and "torchtitan before pull request 280" in first.source
     assert "torchtitan" not in {match.said for match in others}
 
 
-def mfu_with(
-    one: DecoderSizes, attention: float, tokens_per_second: float = 6000, idle: bool = False
-) -> float:
+def mfu_with(one, attention, tokens_per_second=6000, idle=False):
     """Percent by torchtitan's convention on the H100 with another attention term (multiply-adds of
     one token, forward)."""
     weights = (
@@ -70,7 +56,7 @@ def mfu_with(
     return 100 * 6 * (weights + attention) * tokens_per_second / H100.flops
 
 
-def test_one_of_two_attention_products_as_in_torchtitan_4366() -> None:
+def test_one_of_two_attention_products_as_in_torchtitan_4366():
     half = (LLAMA3_8B.count_attention_flops("sequence") or 0) / 12
     said = [one.said for one in explained(LLAMA3_8B, 6000, mfu_with(LLAMA3_8B, half), H100)]
     assert "torchtitan, one of two attention products" in said
@@ -79,7 +65,7 @@ def test_one_of_two_attention_products_as_in_torchtitan_4366() -> None:
     )
 
 
-def test_the_formula_that_torchtitan_4366_replaced_has_half_of_both_products_for_flux_dev() -> None:
+def test_the_formula_that_torchtitan_4366_replaced_has_half_of_both_products_for_flux_dev():
     """Inline in its flux models: 6 x hidden x tokens for each of 19 double and 38 single blocks of
     3,072 in 24 heads."""
     hidden, double, single, tokens = 3072, 19, 38, 4096 + 512
@@ -93,14 +79,14 @@ def test_the_formula_that_torchtitan_4366_replaced_has_half_of_both_products_for
     assert whole is not None and whole["attention"] == 2 * inline
 
 
-def test_a_head_depth_of_hidden_by_heads_as_in_torchtitan_1920() -> None:
+def test_a_head_depth_of_hidden_by_heads_as_in_torchtitan_1920():
     qwen3_4b = gated(36, 2560, 9728, 32, 8, 151_936, 8192, head_dim=128)
     wrong = mfu_with(qwen3_4b, 36 * 2 * 2560 * 8192)
     first, *_ = explained(qwen3_4b, 6000, wrong, H100)
     assert first.said == "torchtitan, heads hidden / heads deep"
 
 
-def test_all_experts_counted_as_in_torchtitans_transformers_backend() -> None:
+def test_all_experts_counted_as_in_torchtitans_transformers_backend():
     """Pull request 4300 prints 192,856,412,160 FLOPs for a token in place of 37,578,559,488."""
     tokens_per_second = 2000
     wrong = 100 * 192_856_412_160 * tokens_per_second / H100.flops
@@ -111,7 +97,7 @@ def test_all_experts_counted_as_in_torchtitans_transformers_backend() -> None:
     assert said[0] == "nanogpt", "the same number: it counts all parameters, too"
 
 
-def test_ignored_windows_as_in_torchtitan_4300_and_olmo_core_475() -> None:
+def test_ignored_windows_as_in_torchtitan_4300_and_olmo_core_475():
     """4300 prints 26,481,681,792 FLOPs for a token in place of 24,141,260,160."""
     wrong = 100 * 26_481_681_792 * 9000 / H100.flops
     said = [one.said for one in explained(GPT_OSS, 9000, wrong, H100)]
@@ -119,7 +105,7 @@ def test_ignored_windows_as_in_torchtitan_4300_and_olmo_core_475() -> None:
     assert not {"torchtitan", "olmo"} & set(said)
 
 
-def test_heads_of_keys_in_place_of_queries_as_olmo_core_478_proposed() -> None:
+def test_heads_of_keys_in_place_of_queries_as_olmo_core_478_proposed():
     keys = (
         sum(layer.per_pair * min(4096, layer.window or 4096) for layer in GPT_OSS.attention)
         * 8
@@ -129,7 +115,7 @@ def test_heads_of_keys_in_place_of_queries_as_olmo_core_478_proposed() -> None:
     assert first.said == "olmo, heads of keys in place of queries" and "not merged" in first.source
 
 
-def test_a_tied_head_that_was_subtracted_as_before_torchtitan_3225() -> None:
+def test_a_tied_head_that_was_subtracted_as_before_torchtitan_3225():
     tied = gated(28, 1024, 3072, 16, 8, 151_936, 8192, head_dim=128, tied=True)
     wrong = (
         mfu_with(tied, (tied.count_attention_flops("sequence") or 0) / 6)
@@ -141,7 +127,7 @@ def test_a_tied_head_that_was_subtracted_as_before_torchtitan_3225() -> None:
     )
 
 
-def test_half_the_mfu_is_the_sparse_peak_and_many_times_it_the_number_of_devices() -> None:
+def test_half_the_mfu_is_the_sparse_peak_and_many_times_it_the_number_of_devices():
     right = mfu_with(LLAMA3_8B, (LLAMA3_8B.count_attention_flops("sequence") or 0) / 6)
     assert "torchtitan" in [one.said for one in explained(LLAMA3_8B, 6000, right, H100)]
     assert "torchtitan over the sparse peak, twice the dense one" in [
@@ -151,7 +137,7 @@ def test_half_the_mfu_is_the_sparse_peak_and_many_times_it_the_number_of_devices
     assert "torchtitan, tokens/s of 8 devices over the peak of one" in said
 
 
-def test_an_hfu_that_is_called_mfu_is_found() -> None:
+def test_an_hfu_that_is_called_mfu_is_found():
     exact = LLAMA3_8B.list_exact_terms()
     hfu = (
         100
@@ -164,7 +150,7 @@ def test_an_hfu_that_is_called_mfu_is_found() -> None:
     ]
 
 
-def test_what_nothing_explains_is_said_with_the_nearest() -> None:
+def test_what_nothing_explains_is_said_with_the_nearest():
     found = audit_mfu(LLAMA3_8B, 6000, 1, H100, reported=(0.011, 0.00001)).reported
     assert found is not None
     assert found.matches == ()

@@ -1,13 +1,11 @@
 """Hand values, and the mistakes that make them: conv2 of the MNIST CNN at batch 64, worked out from
 its dimensions."""
 
-from __future__ import annotations
-
 import pytest
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.sheets.layers import ManualCheckFacts, WorkedWay
-from perfctl.orchestrator.estimate.sheets.sheet import Sheet, build_layer_sheet
+from perfctl.orchestrator.estimate.sheets.sheet import build_layer_sheet
 from perfctl.orchestrator.estimate.sheets.slips import (
     check_stated_value,
     explain_finding,
@@ -25,7 +23,7 @@ TOTAL, POOLED_TOTAL = WEIGHTS + OUTPUTS + VALUES, WEIGHTS + OUTPUTS + POOLED
 BATCHES = (16, 32, 64, 128, 256)
 
 
-def conv2() -> Sheet:
+def conv2():
     shapes = ((BATCH, INPUTS, GIVEN, GIVEN), (OUTPUTS, INPUTS, KERNEL, KERNEL), (OUTPUTS,))
     result = (BATCH, OUTPUTS, SIDE, SIDE)
     given = {"stride": [1, 1], "padding": [0, 0], "dilation": [1, 1], "groups": 1, "bias": True}
@@ -69,7 +67,7 @@ CONV2 = conv2()
         ("9 MB output map", "output map, in bytes"),
     ],
 )
-def test_a_value_is_right_if_it_is_the_figure_that_it_names(text: str, figure: str) -> None:
+def test_a_value_is_right_if_it_is_the_figure_that_it_names(text, figure):
     finding = check_stated_value(
         parse_stated_value(text), CONV2.facts, CONV2.quantities, batches=BATCHES
     )
@@ -78,7 +76,7 @@ def test_a_value_is_right_if_it_is_the_figure_that_it_names(text: str, figure: s
 
 
 @pytest.mark.parametrize("text", ["", "many", "-5", "12 parsecs", "1.2.3", "5 MAC KiB x"])
-def test_what_is_no_value_is_refused(text: str) -> None:
+def test_what_is_no_value_is_refused(text):
     with pytest.raises(UsageError, match="invalid value"):
         parse_stated_value(text)
 
@@ -115,7 +113,7 @@ def test_what_is_no_value_is_refused(text: str) -> None:
         ),
     ],
 )
-def test_the_most_plausible_mistake_is_named_first(text: str, slips: tuple[str, ...]) -> None:
+def test_the_most_plausible_mistake_is_named_first(text, slips):
     finding = check_stated_value(
         parse_stated_value(text), CONV2.facts, CONV2.quantities, batches=BATCHES
     )
@@ -124,7 +122,7 @@ def test_the_most_plausible_mistake_is_named_first(text: str, slips: tuple[str, 
     assert "is right" not in explain_finding(finding)
 
 
-def test_the_value_of_another_layer_is_named() -> None:
+def test_the_value_of_another_layer_is_named():
     forward = op("aten.mm", ((BATCH, 9216), (9216, 130)), ((BATCH, 130),), layer="fc1")
     fc1 = build_layer_sheet((forward,), "fc1")
     assert fc1 is not None
@@ -133,7 +131,7 @@ def test_the_value_of_another_layer_is_named() -> None:
     assert finding.mistakes == ("the value of fc1",)
 
 
-def test_a_value_that_no_mistake_makes_gets_no_invented_reason() -> None:
+def test_a_value_that_no_mistake_makes_gets_no_invented_reason():
     finding = check_stated_value(600_000_001, CONV2.facts, CONV2.quantities)
     assert (finding.is_explained, finding.mistakes) == (False, ())
     assert explain_finding(finding, "conv2") == (
@@ -142,7 +140,7 @@ def test_a_value_that_no_mistake_makes_gets_no_invented_reason() -> None:
     )
 
 
-def test_mistakes_are_said_as_possible_with_their_arithmetic() -> None:
+def test_mistakes_are_said_as_possible_with_their_arithmetic():
     value = MAC // BATCH
     assert explain_finding(check_stated_value(value, CONV2.facts, CONV2.quantities), "conv2") == (
         f"Your {value:,} for conv2 could come from batch of 64 left out ({value:,} MAC), or from the 64 "
@@ -171,12 +169,12 @@ SMALL = ManualCheckFacts(10, 12, 3, True, (WorkedWay((), ((4, 3),), 3, NAMES),),
         (180, ("inputs taken as 3",)),
     ],
 )
-def test_facts_alone_explain_operations(value: int, slips: tuple[str, ...]) -> None:
+def test_facts_alone_explain_operations(value, slips):
     finding = check_stated_value(value, SMALL)
     assert (finding.is_explained, finding.mistakes, finding.correct_value) == (True, slips, 120)
 
 
-def test_several_products_and_a_layer_without_bias_are_worked_out_alike() -> None:
+def test_several_products_and_a_layer_without_bias_are_worked_out_alike():
     bare = ManualCheckFacts(10, 12, 0, False, (WorkedWay((), ((4, 3), (5, 3)), 3, NAMES),))
     assert check_stated_value(270 + 30, bare).mistakes == ("a bias addition for each output value",)
     assert check_stated_value(270, bare).derivation == "10 x (4 x 3 + 5 x 3) = 270 MAC"
@@ -185,7 +183,7 @@ def test_several_products_and_a_layer_without_bias_are_worked_out_alike() -> Non
     )
 
 
-def test_a_layer_without_multiply_adds_has_figures_too() -> None:
+def test_a_layer_without_multiply_adds_has_figures_too():
     shape = (2, 3, 4)
     relu = OpShape(
         "act",
@@ -211,7 +209,7 @@ def test_a_layer_without_multiply_adds_has_figures_too() -> None:
     )
 
 
-def test_a_value_keeps_the_digits_that_it_was_written_with() -> None:
+def test_a_value_keeps_the_digits_that_it_was_written_with():
     finding = check_stated_value(
         parse_stated_value(f"{MAC / 1e9:.5f} GMAC"), CONV2.facts, CONV2.quantities
     )

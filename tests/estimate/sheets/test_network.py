@@ -1,14 +1,11 @@
 """One sheet for a whole network: every line by hand, the totals as sums, in four formats."""
 
-from __future__ import annotations
-
 import pytest
 
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.session import estimate_model
 from perfctl.orchestrator.estimate.sheets.network import (
     NetworkLine,
-    NetworkSheet,
     build_network_sheet,
 )
 from perfctl.orchestrator.report.files.documents import FORMS
@@ -22,11 +19,11 @@ FC1, FC2 = BATCH * 9216 * 128, BATCH * 128 * 10
 
 
 @pytest.fixture(scope="module")
-def sheet() -> NetworkSheet:
+def sheet():
     return estimate_model(Request("mnist_cnn"), (BATCH,)).build_network_sheets()[BATCH]
 
 
-def test_every_layer_has_a_line_with_its_hand_values(sheet: NetworkSheet) -> None:
+def test_every_layer_has_a_line_with_its_hand_values(sheet):
     lines = {line.layer: line for line in sheet.lines}
     outputs = BATCH * 64 * 24 * 24
     assert lines["conv2"] == NetworkLine(
@@ -46,7 +43,7 @@ def test_every_layer_has_a_line_with_its_hand_values(sheet: NetworkSheet) -> Non
     assert [line.layer for line in sheet.lines][:4] == ["conv1", "relu1", "conv2", "relu2"]
 
 
-def test_the_totals_are_the_sums(sheet: NetworkSheet) -> None:
+def test_the_totals_are_the_sums(sheet):
     total = sheet.total
     assert (total.parameters, total.macs) == (1_199_882, CONV1 + CONV2 + FC1 + FC2)
     assert total.flops == 2 * (CONV1 + CONV2 + FC1 + FC2)
@@ -60,14 +57,12 @@ def test_the_totals_are_the_sums(sheet: NetworkSheet) -> None:
     )
 
 
-def document(form: str, model: str, sheet: NetworkSheet) -> str:
+def document(form, model, sheet):
     return FORMS[form](build_network_sheets_view(NetworkSheets(model, {BATCH: sheet}, ())))
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_each_format_has_every_line_the_totals_and_the_conventions(
-    sheet: NetworkSheet, form: str
-) -> None:
+def test_each_format_has_every_line_the_totals_and_the_conventions(sheet, form):
     text = document(form, "mnist_cnn", sheet)
     for said in (
         f"{CONV2:,}",
@@ -86,7 +81,7 @@ def test_each_format_has_every_line_the_totals_and_the_conventions(
 HOSTILE = "<b>a_b & 100% $x$ {y} \\end #~^|*"
 
 
-def made() -> NetworkSheet:
+def made():
     """A layer that did not run, and one whose operation has no formula."""
     modules = (
         TracedModule("", "Net", 0, (2, 3), 0, 0, 0, True),
@@ -100,7 +95,7 @@ def made() -> NetworkSheet:
     return build_network_sheet(modules, (call, known))
 
 
-def test_what_is_not_known_is_said_and_totals_are_at_least() -> None:
+def test_what_is_not_known_is_said_and_totals_are_at_least():
     sheet = made()
     odd, add, unused = sheet.lines
     assert (odd.macs, odd.flops, odd.elementwise_flops, odd.written_bytes) == (None, None, None, 24)
@@ -114,5 +109,5 @@ def test_what_is_not_known_is_said_and_totals_are_at_least() -> None:
     assert "backward FLOP" not in text, "there was none"
 
 
-def test_names_cannot_be_taken_for_markup() -> None:
+def test_names_cannot_be_taken_for_markup():
     assert "<b>" not in document("html", HOSTILE, made()).replace("<body>", "")

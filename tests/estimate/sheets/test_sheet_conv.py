@@ -1,8 +1,6 @@
 """The sheet of a convolution, every line and every way worked by hand; of one in groups, and of one
 that is transposed."""
 
-from __future__ import annotations
-
 from perfctl.orchestrator.estimate.sheets.layers import (
     list_conv_ways,
     list_transposed_ways,
@@ -41,7 +39,7 @@ UP = work_convolution(
 """H: (3 - 1) x 3 + 2 = 8, and 1 of output padding; W: (5 - 1) x 3 + 5 - 2 = 15."""
 
 
-def test_a_grouped_strided_dilated_convolution_line_by_line() -> None:
+def test_a_grouped_strided_dilated_convolution_line_by_line():
     assert written(GROUPED.shapes) == lines_of("""
         input | N x C x ... |  | 2 x 6 x 7 x 10
         channels per group | C/g | 6/2 | 3
@@ -65,7 +63,7 @@ def test_a_grouped_strided_dilated_convolution_line_by_line() -> None:
     """)
 
 
-def test_every_way_to_work_a_convolution_and_its_multiply_adds() -> None:
+def test_every_way_to_work_a_convolution_and_its_multiply_adds():
     facts = GROUPED.facts
     assert facts is not None
     assert numbers_of(facts) == (2, 4 * 27, 4, True, 6912)
@@ -116,9 +114,7 @@ def test_every_way_to_work_a_convolution_and_its_multiply_adds() -> None:
     )
 
 
-def test_a_convolution_that_keeps_the_size_has_neither_stride_nor_groups_nor_size_to_mistake() -> (
-    None
-):
+def test_a_convolution_that_keeps_the_size_has_neither_stride_nor_groups_nor_size_to_mistake():
     ways = list_conv_ways((2, 3, 3), (5,), (5,), [(1,), (1,), (1,)])
     assert [
         (way.slips[0].split(" (")[0] if way.slips else "", way.macs_per_sample)
@@ -139,9 +135,7 @@ def test_a_convolution_that_keeps_the_size_has_neither_stride_nor_groups_nor_siz
     ]
 
 
-def test_a_size_that_the_stride_does_not_divide_is_rounded_down_and_one_channel_a_group_is_depthwise() -> (
-    None
-):
+def test_a_size_that_the_stride_does_not_divide_is_rounded_down_and_one_channel_a_group_is_depthwise():
     work = work_convolution(
         op(
             "aten.convolution",
@@ -171,7 +165,7 @@ def test_a_size_that_the_stride_does_not_divide_is_rounded_down_and_one_channel_
     assert numbers_of(work.facts) == (1, 18, 0, False, 54)
 
 
-def test_a_transposed_convolution_line_by_line() -> None:
+def test_a_transposed_convolution_line_by_line():
     assert written(UP.shapes) == lines_of("""
         input | N x C x ... |  | 2 x 4 x 3 x 5
         channels per group | K/g | 6/2 | 3
@@ -190,7 +184,7 @@ def test_a_transposed_convolution_line_by_line() -> None:
     """)
 
 
-def test_every_way_to_work_a_transposed_convolution_and_its_multiply_adds() -> None:
+def test_every_way_to_work_a_transposed_convolution_and_its_multiply_adds():
     facts = UP.facts
     assert facts is not None
     assert numbers_of(facts) == (2, 72, 6, True, 2160)
@@ -214,7 +208,7 @@ def test_every_way_to_work_a_transposed_convolution_and_its_multiply_adds() -> N
     )
 
 
-def test_a_transposed_convolution_without_groups_has_no_division_to_leave_out() -> None:
+def test_a_transposed_convolution_without_groups_has_no_division_to_leave_out():
     ways = list_transposed_ways((2, 4, 3), (4, 6, 2), (2, 6, 4), 1)
     assert [(way.slips, way.macs_per_sample) for way in ways] == [
         ((), 48 * 3),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import pytest
 
@@ -20,7 +19,7 @@ from tests.make.sheets import lines_of, written
 from tests.make.tables import table
 
 
-def test_an_embedding_line_by_line() -> None:
+def test_an_embedding_line_by_line():
     work = work_embedding(op("aten.embedding", ((50, 8), (2, 7)), ((2, 7, 8),)))
     assert written(work.shapes) == lines_of("""
         indices |  |  | 2 x 7
@@ -111,14 +110,8 @@ OWN = ("weights", "biases", "running mean", "running variance")
     },
 )
 def test_a_norm_says_what_shares_a_mean_what_each_value_costs_and_what_it_keeps(
-    name: str,
-    inputs: tuple[Shape | None, ...],
-    kept: Shape,
-    attributes: dict[str, Any],
-    shared: str,
-    sizes: Shape,
-    space: tuple[str, ...],
-) -> None:
+    name, inputs, kept, attributes, shared, sizes, space
+):
     work = work_norm(op(f"aten.{name}", inputs, (GIVEN, kept, kept), **attributes))
     values, sharing = prod(GIVEN), prod(sizes)
     assert work.shapes == (
@@ -147,7 +140,7 @@ def test_a_norm_says_what_shares_a_mean_what_each_value_costs_and_what_it_keeps(
     assert tuple(item.what for item in work.space) == space
 
 
-def test_a_norms_weights_and_statistics_are_taken_from_their_places() -> None:
+def test_a_norms_weights_and_statistics_are_taken_from_their_places():
     batch = work_norm(
         op(
             "aten.native_batch_norm",
@@ -167,7 +160,7 @@ def test_a_norms_weights_and_statistics_are_taken_from_their_places() -> None:
     assert [item.sizes for item in group.space] == [(1,), (2,), (2, 6), (7,), (8,)]
 
 
-def test_a_max_pool_line_by_line() -> None:
+def test_a_max_pool_line_by_line():
     """H: (8 - 2)/2 + 1 = 4, the stride being the window; W: (9 - 5 + 2)/3 + 1 = 3, the window 5
     wide by its dilation."""
     work = work_pooling(
@@ -202,9 +195,7 @@ def test_a_max_pool_line_by_line() -> None:
 @pytest.mark.parametrize(
     ("up", "said", "size"), [(False, ", rounded down", 3), (True, ", rounded up", 4)]
 )
-def test_an_average_pool_in_three_dimensions_repeats_what_is_said_once(
-    up: bool, said: str, size: int
-) -> None:
+def test_an_average_pool_in_three_dimensions_repeats_what_is_said_once(up, said, size):
     work = work_pooling(
         op(
             "aten.avg_pool3d",
@@ -239,7 +230,7 @@ def test_an_average_pool_in_three_dimensions_repeats_what_is_said_once(
     assert [item.what for item in work.space] == ["output map"]
 
 
-def test_anything_else_says_what_each_operation_does() -> None:
+def test_anything_else_says_what_each_operation_does():
     work = work_plain_layer(
         (
             op("aten.relu_", ((2, 6),), ((2, 6),)),

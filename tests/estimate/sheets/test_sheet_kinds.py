@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from perfctl.orchestrator.estimate import session as estimation
-from perfctl.orchestrator.estimate.sheets.layers import SheetLine
-from perfctl.orchestrator.estimate.sheets.sheet import Sheet, build_layer_sheet
+from perfctl.orchestrator.estimate.sheets.sheet import build_layer_sheet
 from perfctl.orchestrator.estimate.sheets.slips import check_stated_value, parse_stated_value
 from perfctl.orchestrator.report.sheets import build_layer_sheets, build_layer_sheets_view
 
@@ -22,16 +21,16 @@ pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning"
 class Attend(nn.Module):
     """Causal attention of 2 heads."""
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         return F.scaled_dot_product_attention(x, x, x, is_causal=True)
 
 
 class Mha(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.mha = nn.MultiheadAttention(16, 2)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         return self.mha(x, x, x, need_weights=False)[0]  # type: ignore[no-any-return]
 
 
@@ -61,7 +60,7 @@ KINDS: dict[str, tuple[nn.Module, Any, str, int]] = {
 }
 
 
-def sheet_of(model: nn.Module, given: Any, layer: str = "") -> tuple[Sheet, estimation.Estimate]:
+def sheet_of(model, given, layer=""):
     found = estimation.estimate(model, given)
     assert found.problem is None
     output = next(module.output for module in found.modules if module.path == layer)
@@ -70,12 +69,12 @@ def sheet_of(model: nn.Module, given: Any, layer: str = "") -> tuple[Sheet, esti
     return sheet, found
 
 
-def lines(sheet: Sheet) -> dict[str, SheetLine]:
+def lines(sheet):
     return {line.quantity: line for section in sheet.sections for line in section.lines}
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_the_steps_end_at_the_value_by_hand_and_at_the_layers_row(name: str) -> None:
+def test_the_steps_end_at_the_value_by_hand_and_at_the_layers_row(name):
     model, given, layer, macs = KINDS[name]
     sheet, found = sheet_of(model, given, layer)
     assert lines(sheet)["in FLOP"].result == f"{2 * macs:,} FLOP"
@@ -87,7 +86,7 @@ def test_the_steps_end_at_the_value_by_hand_and_at_the_layers_row(name: str) -> 
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_the_view_has_every_result(name: str) -> None:
+def test_the_view_has_every_result(name):
     model, given, layer, _ = KINDS[name]
     sheet, _ = sheet_of(model, given, layer)
     view = build_layer_sheets_view(build_layer_sheets("net", {1: sheet}, {}, ()), has_sheet=True)
@@ -104,9 +103,7 @@ def test_the_view_has_every_result(name: str) -> None:
         ("multi-head", 4 * 10 * 16 * 16, "attention itself left out, projections alone"),
     ],
 )
-def test_a_slip_of_a_traced_layer_is_named_and_its_step_is_known(
-    name: str, value: int, slip: str
-) -> None:
+def test_a_slip_of_a_traced_layer_is_named_and_its_step_is_known(name, value, slip):
     """All slips of a kind and their multiply-adds: test_sheet_conv, _ways, _rnn and _products."""
     model, given, layer, _ = KINDS[name]
     sheet, _ = sheet_of(model, given, layer)
@@ -125,7 +122,7 @@ def test_a_slip_of_a_traced_layer_is_named_and_its_step_is_known(
         pytest.param(nn.BatchNorm2d(8), (2, 8, 6, 6), id="a norm with running sums"),
     ],
 )
-def test_parameters_are_those_of_the_module(model: nn.Module, given: Any) -> None:
+def test_parameters_are_those_of_the_module(model, given):
     sheet, _ = sheet_of(model, given)
     stated = parse_stated_value(
         f"{sum(values.numel() for values in model.parameters())} parameters"

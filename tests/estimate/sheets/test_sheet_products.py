@@ -1,7 +1,5 @@
 """The sheets of layers made of several products: nn.MultiheadAttention, and any other."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -9,7 +7,6 @@ import pytest
 from perfctl.orchestrator.estimate.sheets.layers import SheetLine, SheetTensor
 from perfctl.orchestrator.estimate.sheets.sequences import work_attention, work_products
 from perfctl.orchestrator.estimate.sheets.slips import check_stated_value
-from perfctl.records.paper import OpShape
 from tests.make.shapes import op
 from tests.make.sheets import lines_of, numbers_of, ways_of, written
 
@@ -23,7 +20,7 @@ PARAMETERS = 48 * 16 + 48 + 16 * 16 + 16
 4 heads."""
 
 
-def test_multi_head_attention_line_by_line() -> None:
+def test_multi_head_attention_line_by_line():
     work = work_products((IN, SCORES, VALUES, OUT), 99, PARAMETERS, True)
     assert work.shapes == (
         SheetLine("first operand", "", "", "10 x 16"),
@@ -46,7 +43,7 @@ def test_multi_head_attention_line_by_line() -> None:
     """)
 
 
-def test_every_way_to_work_it_and_its_multiply_adds() -> None:
+def test_every_way_to_work_it_and_its_multiply_adds():
     facts = work_products((IN, SCORES, VALUES, OUT), 99, PARAMETERS, True).facts
     assert facts is not None
     assert numbers_of(facts) == (2, 1088, 0, False, 11_840)
@@ -72,7 +69,7 @@ def test_every_way_to_work_it_and_its_multiply_adds() -> None:
     )
 
 
-def test_two_products_of_attention_with_equal_sizes_are_one_line() -> None:
+def test_two_products_of_attention_with_equal_sizes_are_one_line():
     """As many positions as channels of a head: scores and values are the same matrix product."""
     both = replace(op("aten.bmm", ((4, 8, 8), (4, 8, 8)), ((4, 8, 8),)), calls=2)
     into = replace(IN, inputs=((48,), (16, 16), (16, 48)))
@@ -99,16 +96,14 @@ def test_two_products_of_attention_with_equal_sizes_are_one_line() -> None:
         ((IN, op("aten.baddbmm", ((4, 5, 5), (4, 5, 8), (4, 8, 5)), ((4, 5, 5),)), VALUES, OUT), 2),
     ],
 )
-def test_the_batch_is_the_projections_rows_by_the_positions(
-    heavy: tuple[OpShape, ...], batch: int | None
-) -> None:
+def test_the_batch_is_the_projections_rows_by_the_positions(heavy, batch):
     """10 rows of 5 positions are 2 samples; 3 positions do not divide 10 rows; 3 samples do not
     divide 7,680."""
     facts = work_products(heavy, 99, 0, True).facts
     assert (None if facts is None else facts.batch) == batch
 
 
-def test_projections_are_numbered_where_there_are_several_before_attention() -> None:
+def test_projections_are_numbered_where_there_are_several_before_attention():
     single = op("aten.addmm", ((16,), (10, 16), (16, 16)), ((10, 16),))
     core = op(SDPA, ((2, 2, 5, 8),) * 3, ((2, 2, 5, 8),))
     work = work_products((single, single, single, core, OUT), 1, 0, True)
@@ -130,7 +125,7 @@ def test_projections_are_numbered_where_there_are_several_before_attention() -> 
     ] * 2
 
 
-def test_products_of_any_other_layer_are_numbered_and_each_call_counts() -> None:
+def test_products_of_any_other_layer_are_numbered_and_each_call_counts():
     first = op("aten.mm", ((6, 4), (4, 3)), ((6, 3),))
     again = replace(op("aten.mm", ((6, 3), (3, 5)), (None,)), calls=3)
     work = work_products((first, again), 6, 0, False)
@@ -156,7 +151,7 @@ def test_products_of_any_other_layer_are_numbered_and_each_call_counts() -> None
     assert work_products((again,), 1, 7, False).space == (SheetTensor("parameters", (7,), 4),)
 
 
-def test_attention_line_by_line() -> None:
+def test_attention_line_by_line():
     query, key, value = (3, 2, 4, 6), (3, 2, 5, 6), (3, 2, 5, 8)
     work = work_attention(op(SDPA, (query, key, value), ((3, 2, 4, 8),), dtype="float16"))
     assert written(work.shapes) == lines_of("""

@@ -1,17 +1,13 @@
 """The sheet of a recurrent layer, every line and every way worked by hand."""
 
-from __future__ import annotations
-
-from typing import Any
-
-from perfctl.orchestrator.estimate.sheets.layers import SheetLine, SheetTensor, WorkedLayer
+from perfctl.orchestrator.estimate.sheets.layers import SheetLine, SheetTensor
 from perfctl.orchestrator.estimate.sheets.sequences import work_recurrent
 from perfctl.orchestrator.estimate.sheets.slips import check_stated_value
-from tests.make.shapes import Shape, op
+from tests.make.shapes import op
 from tests.make.sheets import lines_of, numbers_of, ways_of, written
 
 
-def sheet(kind: str, given: Shape, result: Shape | None, **sizes: Any) -> WorkedLayer:
+def sheet(kind, given, result, **sizes):
     return work_recurrent(op(f"perfctl.{kind}", (given,), (result,), dtype="float16", **sizes))
 
 
@@ -32,7 +28,7 @@ LSTM = sheet(
 go round."""
 
 
-def test_a_projected_lstm_of_two_layers_and_directions_line_by_line() -> None:
+def test_a_projected_lstm_of_two_layers_and_directions_line_by_line():
     assert written(LSTM.shapes) == lines_of("""
         input |  |  | 5 x 3 x 6
         rows | N x T | 3 x 5 | 15
@@ -67,7 +63,7 @@ def test_a_projected_lstm_of_two_layers_and_directions_line_by_line() -> None:
     """)
 
 
-def test_every_way_to_work_it_and_its_multiply_adds() -> None:
+def test_every_way_to_work_it_and_its_multiply_adds():
     facts = LSTM.facts
     assert facts is not None
     assert numbers_of(facts) == (3, 2 * 768, 2 * 2 * 32 * 2, False, 23040)
@@ -91,7 +87,7 @@ def test_every_way_to_work_it_and_its_multiply_adds() -> None:
     )
 
 
-def test_a_gru_of_one_layer_and_one_step_has_few_ways() -> None:
+def test_a_gru_of_one_layer_and_one_step_has_few_ways():
     work = sheet("gru", (3, 6), None, rows=3, first_rows=3, input_size=6, hidden_size=8)
     assert numbers_of(work.facts) == (3, 24 * 14, 0, False, 3 * 24 * 14)
     assert ways_of(work.facts) == [
@@ -119,7 +115,7 @@ def test_a_gru_of_one_layer_and_one_step_has_few_ways() -> None:
     ]
 
 
-def test_rows_that_are_packed_or_not_alike_are_not_split_into_samples_and_steps() -> None:
+def test_rows_that_are_packed_or_not_alike_are_not_split_into_samples_and_steps():
     sizes = {"rows": 12, "first_rows": 4, "input_size": 2, "hidden_size": 3, "bias": True}
     packed = sheet("rnn", (12, 2), (12, 3), packed=True, **sizes)
     assert packed.facts is not None

@@ -1,16 +1,12 @@
 """What every sheet says beside its kind's own lines: each direction's operations, their sum, and
 what it leaves open."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.estimate.sheets.layers import SheetLine
-from perfctl.orchestrator.estimate.sheets.sheet import Sheet, build_layer_sheet, list_sheet_layers
-from perfctl.records.paper import OpShape
+from perfctl.orchestrator.estimate.sheets.sheet import build_layer_sheet, list_sheet_layers
 from tests.make.shapes import op
 from tests.make.sheets import lines_of, written
 
@@ -24,17 +20,17 @@ BACKWARD = (
 SDPA = "perfctl.scaled_dot_product_attention"
 
 
-def sheet(*ops: OpShape, output: tuple[int, ...] | None = None) -> Sheet:
+def sheet(*ops, output=None):
     found = build_layer_sheet(ops, "layer", output)
     assert found is not None
     return found
 
 
-def time_lines(made: Sheet) -> tuple[SheetLine, ...]:
+def time_lines(made):
     return next(section.lines for section in made.sections if section.title == "Time: operations")
 
 
-def test_every_direction_has_its_line_and_the_multiply_adds_their_sum() -> None:
+def test_every_direction_has_its_line_and_the_multiply_adds_their_sum():
     made = sheet(FORWARD, *BACKWARD)
     assert written(time_lines(made)) == lines_of("""
         forward | M x K x N | 14 x 3 x 5 | 420 FLOP
@@ -54,7 +50,7 @@ def test_every_direction_has_its_line_and_the_multiply_adds_their_sum() -> None:
     assert (made.facts.forward_macs_of_batch, made.facts.step) == (210, 630)
 
 
-def test_a_first_layer_is_said_to_need_no_gradient_of_its_input() -> None:
+def test_a_first_layer_is_said_to_need_no_gradient_of_its_input():
     made = sheet(FORWARD, *BACKWARD[1:])
     assert [(line.quantity, line.result) for line in time_lines(made)] == [
         ("forward", "420 FLOP"),
@@ -67,13 +63,13 @@ def test_a_first_layer_is_said_to_need_no_gradient_of_its_input() -> None:
     assert made.facts is not None and made.facts.step == 420
 
 
-def test_forward_alone_has_no_sum_and_no_step() -> None:
+def test_forward_alone_has_no_sum_and_no_step():
     made = sheet(FORWARD)
     assert [line.quantity for line in time_lines(made)] == ["forward"]
     assert made.facts is not None and made.facts.step == 0
 
 
-def test_a_layer_called_several_times_says_so_and_has_no_step_of_its_own() -> None:
+def test_a_layer_called_several_times_says_so_and_has_no_step_of_its_own():
     """The sheet works one call of 210 multiply-adds: 3 calls with their backward are not the
     layer's step."""
     made = sheet(replace(FORWARD, calls=3), *(replace(part, calls=3) for part in BACKWARD))
@@ -96,7 +92,7 @@ def test_a_layer_called_several_times_says_so_and_has_no_step_of_its_own() -> No
     )
 
 
-def test_directions_that_are_computed_again_or_belong_to_the_optimizer_are_named() -> None:
+def test_directions_that_are_computed_again_or_belong_to_the_optimizer_are_named():
     again = op("aten.addmm", ((5,), (14, 3), (3, 5)), ((14, 5),), recompute=True)
     step = op("optim.SGD", ((5, 3),), (), direction="optimizer")
     made = sheet(FORWARD, again, step)
@@ -112,7 +108,7 @@ def test_directions_that_are_computed_again_or_belong_to_the_optimizer_are_named
     )
 
 
-def test_what_only_a_fused_kernel_does_is_said_apart_and_not_summed() -> None:
+def test_what_only_a_fused_kernel_does_is_said_apart_and_not_summed():
     given = ((3, 2, 4, 6), (3, 2, 5, 6), (3, 2, 5, 8))
     backward = op(f"{SDPA}_backward", given, given, direction="backward", backend="any")
     made = sheet(op(SDPA, given, ((3, 2, 4, 8),)), backward)
@@ -128,7 +124,7 @@ def test_what_only_a_fused_kernel_does_is_said_apart_and_not_summed() -> None:
     assert made.facts.step == scores * 42
 
 
-def test_functional_operations_are_told_apart_by_name_and_one_without_formula_is_said() -> None:
+def test_functional_operations_are_told_apart_by_name_and_one_without_formula_is_said():
     made = sheet(
         replace(FORWARD, attributes={"functional": "aten.addmm"}),
         op("aten.relu", ((14, 5),), ((14, 5),), functional="aten.relu"),
@@ -143,7 +139,7 @@ def test_functional_operations_are_told_apart_by_name_and_one_without_formula_is
     """)
 
 
-def test_a_row_of_several_products_keeps_its_text_whole() -> None:
+def test_a_row_of_several_products_keeps_its_text_whole():
     made = sheet(FORWARD, op("aten.mm", ((2, 3), (3, 4)), ((2, 4),)))
     text = "M x K x N = 14 x 3 x 5 = 210 MAC = 420 FLOP; M x K x N = 2 x 3 x 4 = 24 MAC = 48 FLOP"
     assert time_lines(made) == (SheetLine("forward", text, "", "468 FLOP"),)
@@ -197,15 +193,13 @@ CONV = {"stride": [1], "padding": [0], "dilation": [1]}
         ((op("aten.relu", ((2, 3),), ((2, 3),)),), None, "relu", None),
     ],
 )
-def test_each_kind_of_layer_has_its_own_steps_and_batch(
-    ops: tuple[OpShape, ...], output: Any, first: str, batch: int | None
-) -> None:
+def test_each_kind_of_layer_has_its_own_steps_and_batch(ops, output, first, batch):
     made = sheet(*ops, output=output)
     assert made.sections[1].lines[0].quantity == first
     assert (None if made.facts is None else made.facts.batch) == batch
 
 
-def test_only_a_module_or_a_named_layer_has_a_sheet() -> None:
+def test_only_a_module_or_a_named_layer_has_a_sheet():
     outside = op("aten.relu", ((2,),), ((2,),), layer="", kind="")
     root = op("aten.relu", ((3,),), ((3,),), layer="", kind="Net")
     assert list_sheet_layers((FORWARD, outside, FORWARD)) == ("layer",)
@@ -216,9 +210,7 @@ def test_only_a_module_or_a_named_layer_has_a_sheet() -> None:
     assert (made.kind, [line.result for line in made.sections[0].lines]) == ("Net", ["3", "3"])
 
 
-def test_a_layer_that_ran_only_backward_is_worked_from_that_and_its_forward_is_not_counted() -> (
-    None
-):
+def test_a_layer_that_ran_only_backward_is_worked_from_that_and_its_forward_is_not_counted():
     made = sheet(*BACKWARD[:1])
     assert made.sections[1].title == "Forward, step by step"
     gradient, forward = time_lines(made)

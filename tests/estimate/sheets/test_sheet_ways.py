@@ -1,8 +1,6 @@
 """The ways to work a layer, right and with a slip, from its dimensions; and the lines that every
 sheet shares."""
 
-from __future__ import annotations
-
 from perfctl.orchestrator.estimate.sheets.layers import (
     ManualCheckFacts,
     SheetLine,
@@ -20,7 +18,7 @@ from tests.make.shapes import op
 from tests.make.sheets import lines_of, numbers_of, written
 
 
-def test_the_ways_of_a_linear_layer_and_their_multiply_adds() -> None:
+def test_the_ways_of_a_linear_layer_and_their_multiply_adds():
     ways = list_linear_ways((7,), 3, 5)
     assert [(", ".join(way.slips), way.macs_per_sample) for way in ways] == [
         ("", 7 * 3 * 5),
@@ -37,7 +35,7 @@ def test_the_ways_of_a_linear_layer_and_their_multiply_adds() -> None:
     assert len(list_linear_ways((1,), 3, 5)) == 6
 
 
-def test_a_linear_layers_lines_and_space() -> None:
+def test_a_linear_layers_lines_and_space():
     work = work_linear(op("aten.addmm", ((5,), (14, 3), (3, 5)), ((14, 5),)), (2, 7, 5))
     assert written(work.shapes) == lines_of("""
         input | ... x in |  | 2 x 7 x 3
@@ -65,7 +63,7 @@ def test_a_linear_layers_lines_and_space() -> None:
     assert other.facts is not None and other.facts.batch == 14
 
 
-def test_the_ways_of_causal_attention_of_two_heads() -> None:
+def test_the_ways_of_causal_attention_of_two_heads():
     query, key, value = (3, 2, 4, 6), (3, 2, 5, 6), (3, 2, 5, 8)
     name = "perfctl.scaled_dot_product_attention"
     facts = work_attention(op(name, (query, key, value), ((3, 2, 4, 8),), is_causal=True)).facts
@@ -91,7 +89,7 @@ def test_the_ways_of_causal_attention_of_two_heads() -> None:
     )
 
 
-def test_space_is_said_item_by_item_and_in_all_in_kib() -> None:
+def test_space_is_said_item_by_item_and_in_all_in_kib():
     items = (SheetTensor("weights", (30, 40), 2), SheetTensor("biases", (8,), 4))
     assert written(make_space_lines(items)) == lines_of("""
         weights | values x bytes | 30 x 40 = 1,200 values x 2 B | 2,400 B
@@ -101,7 +99,7 @@ def test_space_is_said_item_by_item_and_in_all_in_kib() -> None:
     assert len(make_space_lines(items[:1])) == 1
 
 
-def test_sizes_products_and_flops() -> None:
+def test_sizes_products_and_flops():
     assert (
         make_shape_line("w", ()).result,
         make_shape_line("w", (64, 24)).result,

@@ -1,15 +1,12 @@
 """A list of perfctl commands as an array, as a study will need it: one task each, and one command
 that ends it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +14,6 @@ from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.ingest.gather import gather_runs
 from perfctl.orchestrator.launch.cluster import render, status
 from perfctl.orchestrator.launch.cluster.plan import (
-    JobArrayPlan,
     SlurmSiteSettings,
     read_job_array_plan,
 )
@@ -39,7 +35,7 @@ sys.exit(int(os.environ.get("CODE_OF_" + sys.argv[1], 0)))
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _here(tmp_path, monkeypatch):
     """A folder with a space in its name, on a machine without Slurm."""
     home = tmp_path / "my study"
     home.mkdir()
@@ -48,7 +44,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
 
 
-def rendered(runs_folder: str = "", **site: Any) -> JobArrayPlan:
+def rendered(runs_folder="", **site):
     site = {
         "perfctl": f"/usr/bin/env python3 {shlex.quote(str(Path('says.py').absolute()))}",
         **site,
@@ -62,9 +58,7 @@ def rendered(runs_folder: str = "", **site: Any) -> JobArrayPlan:
     return read_job_array_plan(made.plan.folder)
 
 
-def run(
-    plan: JobArrayPlan, file: Path, *words: str, code: int = 0, **environment: str
-) -> list[list[str]]:
+def run(plan, file, *words, code=0, **environment):
     """What a node would do; the calls of perfctl that it made."""
     said = Path("said.jsonl")
     said.unlink(missing_ok=True)
@@ -76,7 +70,7 @@ def run(
     return [json.loads(line) for line in said.read_text().splitlines()]
 
 
-def states(plan: JobArrayPlan) -> list[str]:
+def states(plan):
     return [state.state for state in status.collect_array_status(plan).tasks]
 
 
@@ -112,7 +106,7 @@ def test_a_part_is_whole_when_it_ended_with_0_and_its_exit_code_says_how_it_fail
     assert states(plan) == ["complete", "partial", "complete", "missing"]
 
 
-def leave_runs(plan: JobArrayPlan, number: int) -> list[Path]:
+def leave_runs(plan, number):
     """Leave the sweep of a study's part at two batch sizes; the folders of its runs."""
     task = plan.tasks[number]
     sweep = plan.folder.parent / plan.runs_folder / f"sweep-{number}"

@@ -1,8 +1,6 @@
 """What a person reads in a job script: the call that one task makes, what to change, and one line
 for what is missing."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from dataclasses import replace
@@ -38,7 +36,7 @@ BATCHES = (16, 32, 64, 128, 256)
 NCU = ProfilerTaskCommand(("ncu", "--device=cuda", "--sweep-name=ncu-mnist_cnn-bb962cfc"), ())
 
 
-def ncu_plan() -> JobArrayPlan:
+def ncu_plan():
     """perfctl slurm render ncu --batches 16,32,64,128,256 --image perfctl.sif"""
     runs = [
         TaskSweepRuns("ncu", SweepSetting(batch), "ncu-mnist_cnn-bb962cfc") for batch in BATCHES
@@ -171,7 +169,7 @@ CUDA = (
 )
 
 
-def modules(text: str) -> list[str]:
+def modules(text):
     return [line.split()[2] for line in text.splitlines() if line.startswith("module load")]
 
 

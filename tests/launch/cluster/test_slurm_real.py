@@ -1,17 +1,14 @@
 """Arrays on a real Slurm: three virtual nodes on this machine, two pretend GPUs each. Skipped where
 Slurm is missing."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 
 import pytest
 
 from perfctl.orchestrator.launch.cluster import status
-from perfctl.orchestrator.launch.cluster.plan import JobArrayPlan
 from tests.launch.programs import wait_until
-from tests.launch.slurm_cluster import ROOT, Cluster, ended, rows
+from tests.launch.slurm_cluster import ROOT, ended, rows
 
 pytestmark = pytest.mark.xdist_group("nsys")
 
@@ -20,22 +17,22 @@ RECORDED = ROOT / "tests" / "data" / "recorded-cpu"
 REPLAY = f"replay --recording {RECORDED / 'torch'} --gres gpu:1"
 
 
-def batch_of(state: status.TaskState) -> int:
+def batch_of(state):
     assert state.task.runs is not None
     return state.task.runs.setting.batch
 
 
-def states(plan: JobArrayPlan) -> dict[int, str]:
+def states(plan):
     """Batch size -> state (of plans with one profiler)."""
     return {batch_of(one): one.state for one in status.collect_array_status(plan).tasks}
 
 
-def said(plan: JobArrayPlan, batch: int) -> str:
+def said(plan, batch):
     found = status.collect_array_status(plan).tasks
     return next(one.reason or "" for one in found if batch_of(one) == batch)
 
 
-def array_job(plan: JobArrayPlan) -> str:
+def array_job(plan):
     return next(job.array for job in status.list_queued_jobs(plan) if job.task is not None)
 
 
@@ -95,7 +92,7 @@ def test_nothing_whole_is_lost_or_counted_twice_whatever_happens_to_the_tasks(cl
     assert rows(cwd / "perfctl.db") == expected
 
 
-def _start_now(cluster: Cluster, job: str) -> bool:
+def _start_now(cluster, job):
     """A requeued job waits for two minutes, or one moment more while its first run is being
     cleaned up."""
     if (

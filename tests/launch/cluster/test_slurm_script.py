@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -80,10 +79,10 @@ RUNS = (
 
 
 def plan(
-    folder: Path = HOME / "perfctl-runs" / "slurm-train.py-9c0d1e2f",
-    command: str = "perfctl slurm render",
-    commands: Mapping[str, ProfilerTaskCommand] = COMMANDS,
-) -> JobArrayPlan:
+    folder=HOME / "perfctl-runs" / "slurm-train.py-9c0d1e2f",
+    command="perfctl slurm render",
+    commands=COMMANDS,
+):
     runs = [run for run in RUNS if run.profiler in commands]
     tasks = tuple(
         make_sweep_task(number, run, commands[run.profiler].build_words(run.setting))
@@ -92,7 +91,7 @@ def plan(
     return JobArrayPlan(folder, "train.py", tasks, command, "login1")
 
 
-def script(folder: Path, perfctl: str, device: str = "cpu", **site: Any) -> Path:
+def script(folder, perfctl, device="cpu", **site):
     """The script of an array whose folder this is, to run with a task's number; job.sh is that of
     the last one. ``perfctl``: shell words of its stand-in."""
     made, of_site = plan(folder), SlurmSiteSettings(perfctl=perfctl, **site)
@@ -103,7 +102,7 @@ def script(folder: Path, perfctl: str, device: str = "cpu", **site: Any) -> Path
     return path
 
 
-def run(path: Path, task: str, code: int = 0, **environment: str) -> str:
+def run(path, task, code=0, **environment):
     """Run a task as a node does, and return what it printed."""
     variables = {"PATH": "/usr/bin:/bin", **environment}
     done = subprocess.run(
@@ -113,7 +112,7 @@ def run(path: Path, task: str, code: int = 0, **environment: str) -> str:
     return done.stdout if code == 0 else done.stderr
 
 
-def check_shell(folder: Path, site: SlurmSiteSettings) -> None:
+def check_shell(folder, site):
     """All three files pass bash -n, and shellcheck, where it is installed."""
     made = plan()
     texts = {
@@ -131,13 +130,13 @@ def check_shell(folder: Path, site: SlurmSiteSettings) -> None:
     assert said.returncode == 0, said.stdout
 
 
-def wait_for(path: Path, job: subprocess.Popen[Any]) -> None:
+def wait_for(path, job):
     """Until the job has written the file."""
     while not path.exists() or (path.name == "pid" and not path.read_text()):
         assert job.poll() is None
 
 
-def directives(text: str) -> list[str]:
+def directives(text):
     """Options of sbatch, without the comments beside them."""
     lines = [
         line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH")
@@ -242,7 +241,7 @@ def test_what_a_task_left_that_was_killed_outright_goes_with_the_next_one_on_tha
     assert (tmp_path / "next").read_text().startswith(f"{node}/perfctl-")
 
 
-def _alive(process: int) -> bool:
+def _alive(process):
     """Does it run, and not only wait to be buried?"""
     try:
         return ") Z " not in Path(f"/proc/{process}/stat").read_text()
@@ -318,7 +317,7 @@ def test_a_template_of_the_site_replaces_perfctls_and_is_quoted_all_the_same(tmp
         render_array_script(plan(), site, SETTING)
 
 
-def config(folder: Path, text: str) -> Path:
+def config(folder, text):
     folder.mkdir(exist_ok=True)
     (folder / "perfctl.toml").write_text(text)
     return folder

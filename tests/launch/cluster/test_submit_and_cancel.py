@@ -1,16 +1,11 @@
 """What reaches sbatch and scancel, and what does not; stand-ins for Slurm's commands note what they
 are asked."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.launch.cluster import status
-from perfctl.orchestrator.launch.cluster.plan import JobArrayPlan, SlurmSiteSettings, Task
+from perfctl.orchestrator.launch.cluster.plan import SlurmSiteSettings, Task
 from perfctl.orchestrator.launch.cluster.script import render_array_script, render_gather_script
 from perfctl.orchestrator.launch.cluster.status import TaskState
 from tests.launch.cluster.test_slurm_script import SETTING, plan
@@ -18,7 +13,7 @@ from tests.launch.programs import write_program
 
 
 @pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+def slurm(tmp_path, monkeypatch):
     """Put stand-ins on PATH; ``slurm()`` gives the lines that sbatch and scancel got,
     ``slurm(*lines)`` fills the queue."""
     folder, asked, queue = tmp_path / "bin", tmp_path / "asked", tmp_path / "queue"
@@ -29,7 +24,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list
     write_program(folder / "scancel", f"echo scancel \"$@\" >>'{asked}'")
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
 
-    def tell(*lines: str) -> list[str]:
+    def tell(*lines):
         if lines:
             queue.write_text("\n".join(lines) + "\n")
         return asked.read_text().splitlines()
@@ -37,7 +32,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list
     return tell
 
 
-def rendered(folder: Path, template: str | None = None) -> JobArrayPlan:
+def rendered(folder, template=None):
     made = plan(folder / "slurm-x")
     made.folder.mkdir()
     site = SlurmSiteSettings(template=template)

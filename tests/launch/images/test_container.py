@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,10 +37,10 @@ SIF = ContainerImage("/images/x.sif", "apptainer", ("/data:/mnt:ro",), gpu=True)
 
 
 @pytest.fixture
-def runtimes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def runtimes(tmp_path, monkeypatch):
     """Put programs of these names, and no others, on PATH."""
 
-    def put(*names: str) -> None:
+    def put(*names):
         folder = tmp_path / "path"
         for name in names:
             write_program(folder / name, "echo version 3.9")

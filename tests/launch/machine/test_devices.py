@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -23,7 +22,7 @@ from perfctl.orchestrator.launch.machine.devices import (
 )
 from perfctl.orchestrator.launch.process import run
 from perfctl.orchestrator.launch.sweep import parallel, sweep
-from perfctl.orchestrator.launch.sweep.request import RunResult, SweepListener
+from perfctl.orchestrator.launch.sweep.request import SweepListener
 from tests.launch.programs import wait_until, write_program
 from tests.launch.small_profiler import WRITES, asked
 
@@ -36,7 +35,7 @@ SAYS_WHERE = (
 
 
 @pytest.fixture
-def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def gpus(tmp_path, monkeypatch):
     """Four pretend GPUs, two near cores 0-3 and 8-11 each other's hardware threads, two near the
     rest; a pretend /sys."""
     lines = "".join(f"{n}, GPU-{n * 11}abc, 00000000:{n}5:00.0\\n" for n in range(4))
@@ -154,7 +153,7 @@ def test_a_sweep_over_two_places_puts_each_batch_size_on_one_and_keeps_its_order
     told: list[tuple[int, str]] = []
     threads: set[threading.Thread] = set()
 
-    def finished(result: RunResult) -> None:
+    def finished(result):
         told.append((result.batch_size, result.status))
         threads.add(threading.current_thread())
 
@@ -190,7 +189,7 @@ def test_both_places_work_at_the_same_time(tmp_path):
 def test_an_interrupt_ends_the_runs_of_all_places_and_leaves_the_rest_unstarted(tmp_path):
     request = asked(tmp_path, WRITES + "; import time; time.sleep(600)", places=PLACES)
 
-    def stop_when_both_run() -> None:
+    def stop_when_both_run():
         wait_until(lambda: len([*request.folder.glob("b*.part/report.txt")]) == 2)
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -202,8 +201,8 @@ def test_an_interrupt_ends_the_runs_of_all_places_and_leaves_the_rest_unstarted(
 
 
 def test_an_error_of_the_listener_stops_the_runs_and_is_raised(tmp_path):
-    def work(item: int, place: DevicePlacement, post: parallel.Post) -> int:
-        def fail() -> None:
+    def work(item, place, post):
+        def fail():
             raise ValueError("the store is full")
 
         post(fail)

@@ -1,19 +1,15 @@
 """What doctor says of permissions: each one by name, and what to type."""
 
-from __future__ import annotations
-
 import os
 
 import pytest
 
 from perfctl.orchestrator.launch.machine import devices, doctor, tools
-from perfctl.orchestrator.launch.machine.doctor import MISSING, OK, WARNING, Finding
+from perfctl.orchestrator.launch.machine.doctor import MISSING, OK, WARNING
 from perfctl.orchestrator.launch.profilers.nsys import ImporterCheck
 
 
-def permissions(
-    monkeypatch: pytest.MonkeyPatch, allowed: bool | None, root: bool
-) -> dict[str, Finding]:
+def permissions(monkeypatch, allowed, root):
     monkeypatch.setattr(doctor, "_are_counters_unrestricted", lambda: allowed)
     monkeypatch.setattr(os, "geteuid", lambda: 0 if root else 1000)
     return {finding.name: finding for finding in doctor._check_permissions()}

@@ -1,14 +1,11 @@
 """Folders that others may write to (/tmp, a group's project): what they put there is neither
 followed nor trusted."""
 
-from __future__ import annotations
-
 import os
 import platform
 import stat
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -22,13 +19,13 @@ from perfctl.orchestrator.launch.sweep import folders
 
 
 @pytest.fixture
-def victim(tmp_path: Path) -> Path:
+def victim(tmp_path):
     file = tmp_path / "victim.txt"
     file.write_text("mine")
     return file
 
 
-def mode(path: Path) -> int:
+def mode(path):
     return stat.S_IMODE(path.lstat().st_mode)
 
 
@@ -199,7 +196,7 @@ def test_a_forked_process_does_not_keep_what_its_dead_parent_wrote(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def as_nobody(place: DevicePlacement) -> str:
+def as_nobody(place):
     """What another user gets who wants the place, in a process of its own."""
     read, write = os.pipe()
     child = os.fork()

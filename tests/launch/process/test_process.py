@@ -57,7 +57,7 @@ def test_output_is_added_to_files_and_the_exit_code_comes_back(tmp_path, monkeyp
     assert children() <= before
 
 
-def children() -> set[str]:
+def children():
     """Process ids of this process's own children."""
     return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
 
@@ -89,7 +89,7 @@ def test_much_output_does_not_fill_memory(tmp_path):
     assert peak_memory_bytes() - before < 16 << 20
 
 
-def peak_memory_bytes() -> int:
+def peak_memory_bytes():
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
@@ -164,7 +164,7 @@ RELAY = (
 """Hands itself on from process to process, as daemons do while they start, and then stays."""
 
 
-def named(text: str) -> list[str]:
+def named(text):
     """Process ids of those that have ``text`` among their arguments; zombies have none."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
@@ -220,7 +220,7 @@ def test_a_child_without_the_mark_is_ended_with_its_parent(tmp_path, processes):
 
 
 def test_an_error_while_it_waits_leaves_nothing_running(tmp_path, processes, monkeypatch):
-    def fail() -> bool:
+    def fail():
         raise ValueError("the disk broke")
 
     monkeypatch.setattr(process_run, "_make_stall_check", lambda *anything: fail)

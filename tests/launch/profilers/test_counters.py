@@ -2,10 +2,7 @@
 ncu and nvidia-smi are played by scripts, and by the installed ncu, which needs no GPU to list
 a chip."""
 
-from __future__ import annotations
-
 import os
-from pathlib import Path
 
 import pytest
 
@@ -100,7 +97,7 @@ def test_blackwell_has_its_tensor_pipe_in_parts_and_instructions_of_tensor_memor
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def machine(tmp_path, monkeypatch):
     """A node with a V100, an A100 in two MIG instances, and a Blackwell that its ncu does not know
     by the chip's name."""
     folder = tmp_path / "bin"

@@ -1,8 +1,6 @@
 """A real Apptainer image, built from the definition that perfctl renders, and real sweeps
 inside it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -28,7 +26,7 @@ TRAIN = (
 )
 
 
-def perfctl(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def perfctl(folder, *words, **environment):
     return subprocess.run(
         (sys.executable, "-m", "perfctl", *words),
         cwd=folder,
@@ -40,7 +38,7 @@ def perfctl(folder: Path, *words: str, **environment: str) -> subprocess.Complet
     )
 
 
-def torch_from_here() -> tuple[tuple[str, ...], dict[str, str]]:
+def torch_from_here():
     """Options and variables that lend this machine's torch to the image."""
     packages = str(image_root.site_packages())
     return ("--bind", packages, "--bind", f"{LIBRARIES}:{LIBRARIES}:ro"), {
@@ -123,7 +121,7 @@ def test_an_image_sees_its_own_environment_the_gpus_numbers_and_the_scratch_fold
         "importlib.util.find_spec('of_the_home_folder') is not None]))"
     )
 
-    def answers(name: str, of: Path) -> object:
+    def answers(name, of):
         command = run.open_container_image(str(of), [str(home)]).wrap_command(
             Command(("python3", "-c", asks), "profile"), (tmp_path,), tmp_path
         )

@@ -1,8 +1,6 @@
 """What holds for all profilers: the list, missing tools, the line that a dry run prints,
 light imports."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess
@@ -97,7 +95,7 @@ def bare_machine(monkeypatch):
     monkeypatch.setattr(doctor, "_find_package_version", lambda name: None)
 
 
-def findings() -> dict[str, doctor.Finding]:
+def findings():
     return {finding.name: finding for finding in doctor.check_machine()}
 
 

@@ -1,13 +1,10 @@
 """Whole argument lists, and verdicts from what nsys 2022.4 leaves behind."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import sys
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +16,7 @@ from perfctl.orchestrator.launch.program import UserProgram
 from tests.launch.programs import assert_verdict, workload_words, write_program
 
 
-def make_database(path: Path, *tables: str) -> None:
+def make_database(path, *tables):
     path.unlink(missing_ok=True)
     with closing(sqlite3.connect(path)) as connection:
         for table in ("StringIds", "ProcessStreams", *tables):
@@ -236,7 +233,7 @@ NOT_STARTED = (
 """As nsys 2023.4.4 printed it."""
 
 
-def importer(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def importer(folder, script, monkeypatch):
     """An nsys with an importer that is this shell script, linked as Debian links it; "": none."""
     program = folder / "x86_64-linux-gnu/nsight-systems/target-linux-x64/nsys"
     program.parent.mkdir(parents=True)
@@ -382,7 +379,7 @@ def test_a_folder_that_nsys_cannot_write_to_is_refused_before_anything_runs(tmp_
     assert "`out`" in str(caught.value)
 
 
-def machine(folder: Path, name: str, state: str = "S", does: str = "profile") -> tuple[Path, Path]:
+def machine(folder, name, state="S", does="profile"):
     """(shared memory with nsys's file in it, /proc with one process)."""
     shared, processes = folder / "shm", folder / "proc"
     (processes / "7").mkdir(parents=True)

@@ -18,7 +18,6 @@ from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers.base import ProcessOutcome, RunStatus
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.program import parse_program
-from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from tests.launch.programs import assert_verdict
 
 pytestmark = [
@@ -36,7 +35,7 @@ for name in ("warm", "perfctl:window", "after"):
 """
 
 
-def run(profiler: Nsys, request: SweepRequest, processes, **options) -> tuple[ProcessOutcome, ...]:
+def run(profiler, request, processes, **options):
     """As a sweep does: each command in turn, the later ones when what they need is there."""
     outcomes: list[ProcessOutcome] = []
     for command in profiler.build_commands(request):
@@ -46,7 +45,7 @@ def run(profiler: Nsys, request: SweepRequest, processes, **options) -> tuple[Pr
     return tuple(outcomes)
 
 
-def range_names(database: Path) -> list[str]:
+def range_names(database):
     with closing(sqlite3.connect(database)) as connection:
         join = "NVTX_EVENTS LEFT JOIN StringIds ON textId = StringIds.id"
         query = f"SELECT coalesce(text, value) FROM {join} WHERE eventType = 59 ORDER BY start"
@@ -156,7 +155,7 @@ subprocess.Popen(["sleep", "600"])  # a worker that nobody ends
 
 
 @pytest.fixture(scope="module")
-def solver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def solver(tmp_path_factory):
     """A C program with NVTX ranges, compiled with the header that nsys brings."""
     nsys, compiler = tools.find_program("nsys"), shutil.which("gcc")
     folder = Path(nsys or "").resolve().parent / "nvtx" / "include"
@@ -202,14 +201,7 @@ def test_any_program_leaves_its_report_and_exit_code_and_no_process(
     ids=["a server", "one that ends early", "one that fails inside"],
 )
 def test_a_time_window_of_any_program_is_recorded_and_no_process_stays(
-    script: str,
-    after: int,
-    duration: int,
-    status: str,
-    reason: str | None,
-    solver: Path,
-    make_request,
-    processes,
+    script, after, duration, status, reason, solver, make_request, processes
 ):
     words = ("bash", "-c", script.replace("SOLVER", str(solver)))
     profiler = Nsys(delay=after, duration=duration)

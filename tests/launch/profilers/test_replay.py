@@ -1,12 +1,9 @@
 """A recorded run in the place of a profiler, through a real process."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -15,12 +12,11 @@ from perfctl.orchestrator.launch.process import run as process_run
 from perfctl.orchestrator.launch.profilers.base import RunStatus
 from perfctl.orchestrator.launch.profilers.replay import Replay
 from perfctl.orchestrator.launch.sweep.folders import SweepSetting
-from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from tests.launch.programs import assert_verdict
 
 
 @pytest.fixture
-def recording(tmp_path: Path) -> Path:
+def recording(tmp_path):
     folder = tmp_path / "recorded"
     for batch in (8, 16):
         run = folder / f"b{batch}"
@@ -36,7 +32,7 @@ def recording(tmp_path: Path) -> Path:
     return folder
 
 
-def run(recording: Path, request: SweepRequest) -> RunStatus:
+def run(recording, request):
     (command,) = Replay(recording).build_commands(request)
     paths = request.paths
     logs = {"stdout": paths.stdout, "stderr": paths.stderr}
@@ -50,7 +46,7 @@ def run(recording: Path, request: SweepRequest) -> RunStatus:
     )
 
 
-def edit(recording: Path, **facts: object) -> Path:
+def edit(recording, **facts):
     """Change the record of batch size 16; its folder."""
     path = recording / "b16" / "run.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **facts}))

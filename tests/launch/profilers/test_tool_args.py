@@ -1,8 +1,6 @@
 """Options that a user passes on to a profiler: taken as a shell would, refused only where perfctl
 needs them itself."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -152,7 +150,7 @@ WORKS = (
 )
 
 
-def matches(value: str, name: str) -> bool:
+def matches(value, name):
     """As ncu does it: a search with a Perl expression."""
     return re.search(value.removeprefix("regex:"), name) is not None
 
@@ -177,7 +175,7 @@ ANY_NCU = pytest.mark.skipif(tools.find_program("ncu") is None, reason="ncu is n
 ANY_NSYS = pytest.mark.skipif(tools.find_program("nsys") is None, reason="nsys is not installed")
 
 
-def said_by_ncu(tmp_path, request, asked: Ncu) -> str:
+def said_by_ncu(tmp_path, request, asked):
     argv = asked.build_commands(request)[0].argv
     own = (*argv[: argv.index("/opt/python")], "true")
     environment = {**os.environ, "TMPDIR": str(tmp_path)}

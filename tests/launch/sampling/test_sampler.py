@@ -1,13 +1,10 @@
 """Readings beside a run: what NVML says, what processes take, and that all of it ends with
 the run."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 from statistics import median
 
 import pytest
@@ -48,7 +45,7 @@ while not os.path.exists(log) or open(log).read().count("\\n") < 4:  # it may be
 """
 
 
-def spin_until(condition: str) -> str:
+def spin_until(condition):
     """A program that uses a core and 90 MB until the rows of its samples fulfil this."""
     return (
         f"import pathlib; path, rows, x = pathlib.Path({sampler.FILE!r}), [], bytearray(90_000_000)\n"
@@ -58,9 +55,7 @@ def spin_until(condition: str) -> str:
     )
 
 
-def start(
-    folder: Path, code: str, every_s: float = 0.02, *, gpu: bool = False, visible: str | None = None
-) -> None:
+def start(folder, code, every_s=0.02, *, gpu=False, visible=None):
     outcome = run.run_command(
         Command((sys.executable, "-c", code), "run"),
         cwd=folder,
@@ -192,10 +187,10 @@ def test_without_nvml_nvidia_smi_is_read_and_its_readings_come_onto_the_runs_clo
     )
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
-    def missing(visible: str | None) -> NvmlReader:
+    def missing(visible):
         raise NvmlUnavailable("nvidia-ml-py is not installed")
 
-    def late(log: NvidiaSmiLog) -> None:
+    def late(log):
         time.sleep(0.5)  # as on a busy machine, where the program begins first
         copy(log)
 

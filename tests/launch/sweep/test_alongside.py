@@ -10,24 +10,23 @@ import sys
 import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.errors import Interrupted, UsageError
 from perfctl.orchestrator.launch.process import run
 from perfctl.orchestrator.launch.profilers import outcome
-from perfctl.orchestrator.launch.profilers.base import Command, ProcessOutcome, RunStatus
+from perfctl.orchestrator.launch.profilers.base import Command, RunStatus
 from perfctl.orchestrator.launch.program import UserProgram
 from perfctl.orchestrator.launch.sweep import folders, sweep
-from perfctl.orchestrator.launch.sweep.request import RunResult, SweepListener, SweepRequest
+from perfctl.orchestrator.launch.sweep.request import RunResult, SweepListener
 from tests.launch import small_profiler
 from tests.launch.programs import wait_until
 from tests.launch.small_profiler import Small
 
 
 @pytest.fixture(autouse=True)
-def slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def slow_machine(monkeypatch):
     """Two signals at once count as one, however far apart they are handled."""
     monkeypatch.setattr(run, "_SAME_S", 60.0)
 
@@ -52,14 +51,14 @@ class Exporting(Small):
     program: str = WRITES
     name: str = "exporting"
 
-    def build_commands(self, request: SweepRequest) -> tuple[Command, ...]:
+    def build_commands(self, request):
         raw, report = request.paths.get_report_path(".raw"), self.get_report_path(request.paths)
         profile = Command((sys.executable, "-S", "-c", self.program, str(raw)), "profile")
         return profile, Command(
             (sys.executable, "-S", "-c", EXPORTS, str(raw), str(report)), "export", needs=raw
         )
 
-    def judge(self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]) -> RunStatus:
+    def judge(self, request, outcomes):
         if not self.get_report_path(request.paths).exists():
             return RunStatus("failed", "there is no report")
         return (
@@ -72,22 +71,20 @@ class Exporting(Small):
 class Judging(Exporting):
     """One whose verdict is that of perfctl's own profilers."""
 
-    def judge(self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]) -> RunStatus:
+    def judge(self, request, outcomes):
         failure = outcome.explain_program_failure(request, outcomes[0])
         return RunStatus("failed", failure) if failure else RunStatus("ok", None)
 
 
-def asked(
-    tmp_path: Path, program: str = WRITES, batches: tuple[int, ...] = (16,), **fields: Any
-) -> SweepRequest:
+def asked(tmp_path, program=WRITES, batches=(16,), **fields):
     named = {"no_store": True, "sweep_name": "named-elsewhere", **fields}
     return small_profiler.asked(tmp_path, Exporting(program), batches, **named)
 
 
-def stop_once(path: Path) -> None:
+def stop_once(path):
     """TERM to this process when ``path`` is there."""
 
-    def wait_and_stop() -> None:
+    def wait_and_stop():
         wait_until(lambda: path.exists() and path.stat().st_size)
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)  # Slurm and the job script both send it
@@ -95,7 +92,7 @@ def stop_once(path: Path) -> None:
     threading.Thread(target=wait_and_stop, daemon=True).start()
 
 
-def stopped(request: SweepRequest, once: str = "report.raw", **listening: Any) -> Interrupted:
+def stopped(request, once="report.raw", **listening):
     """Run it, and stop it when this file is there."""
     stop_once(request.folder / "b16.part" / once)
     with pytest.raises(Interrupted) as caught:
@@ -103,7 +100,7 @@ def stopped(request: SweepRequest, once: str = "report.raw", **listening: Any) -
     return caught.value
 
 
-def record(folder: Path) -> dict[str, object]:
+def record(folder):
     return dict(json.loads((folder / "run.json").read_text()))
 
 

@@ -1,9 +1,5 @@
 """The budget of a bench: what one more point would take, and when to stop."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler
@@ -17,7 +13,7 @@ class Clock:
 
     now = 0.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
 
@@ -49,13 +45,11 @@ def test_a_point_is_measured_while_it_is_expected_to_end_in_time():
     assert not TimeBudget(0.0, Clock()).has_time_for(1.0)
 
 
-def measure(
-    folder: Path, count: int, budget: TimeBudget
-) -> tuple[tuple[PointToMeasure, ...], bench.MeasuredBench]:
+def measure(folder, count, budget):
     """So many points of a model whose every run fails, and what a bench makes of them."""
     points = tuple(PointToMeasure("mlp", "mlp", batch, 1.0) for batch in range(1, count + 1))
 
-    def request(point: PointToMeasure) -> SweepRequest:
+    def request(point):
         return SweepRequest(
             profiler=NoProfiler(),
             workload="families",

@@ -1,11 +1,8 @@
 """The commit of the user's code, asked of a real git."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +12,7 @@ pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not 
 MOMENT = "2026-01-02T03:04:05+00:00"
 
 
-def git(folder: Path, *words: str) -> str:
+def git(folder, *words):
     who = {
         f"GIT_{one}_{what}": "a@b.example"
         for one in ("AUTHOR", "COMMITTER")
@@ -28,7 +25,7 @@ def git(folder: Path, *words: str) -> str:
 
 
 @pytest.fixture
-def code(tmp_path: Path) -> Path:
+def code(tmp_path):
     (tmp_path / "train.py").write_text("print(1)\n")
     git(tmp_path, "init", "-q")
     git(tmp_path, "add", ".")

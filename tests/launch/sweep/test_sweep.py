@@ -17,25 +17,25 @@ from perfctl.orchestrator.launch.sweep import sweep
 from perfctl.orchestrator.launch.sweep.folders import parse_run_folder_name
 from perfctl.orchestrator.launch.sweep.options import SweepOptions, list_sweep_settings
 from perfctl.orchestrator.launch.sweep.plan import plan_sweep
-from perfctl.orchestrator.launch.sweep.request import RunResult, SweepListener, SweepRequest
+from perfctl.orchestrator.launch.sweep.request import SweepListener
 from tests.launch.small_profiler import WRITES, Small, asked
 
 SAYS = WRITES + "; print('ran', sys.argv[2])"
 FAILS_AT_32 = WRITES + "; sys.exit(3 if sys.argv[2] == '32' else 0)"
 
 
-def run(request: SweepRequest) -> tuple[list[int], list[RunResult]]:
+def run(request):
     """(batch sizes in the order in which processes started, results)."""
     started: list[int] = []
     listener = SweepListener(started=lambda setting, stage: started.append(setting.batch or 0))
     return started, sweep.run_settings(request, listener)
 
 
-def folders(results: list[RunResult]) -> str:
+def folders(results):
     return " ".join(result.folder.name for result in results)
 
 
-def reports(request: SweepRequest) -> dict[str, str]:
+def reports(request):
     return {
         file.parent.name: file.read_text() for file in sorted(request.folder.glob("*/report.txt"))
     }

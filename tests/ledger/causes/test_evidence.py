@@ -176,11 +176,7 @@ AVERAGES = {
         *((AVERAGES, sms, {"fadd": 3 * 80, "ffma": 5 * 320, "fmul": 7}) for sms in (80, None)),
     ],
 )
-def test_counters_are_read_in_every_form_if_they_have_a_value(
-    values,
-    sms,
-    counts,
-):
+def test_counters_are_read_in_every_form_if_they_have_a_value(values, sms, counts):
     (group,) = groups_of(
         [Kernel(0, "k", layer="fc", direction="forward", step=0, duration_ns=5)],
         [Counter(0, name, value, "inst") for name, value in values.items()],

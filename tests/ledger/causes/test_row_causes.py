@@ -38,14 +38,7 @@ MACS = PAPER // 2
 TILE = Algorithm("gemm", "gemm", (128, 64, None))
 
 
-def scene(
-    claim,
-    row,
-    *others,
-    loose=(),
-    phrase="",
-    **causes,
-):
+def scene(claim, row, *others, loose=(), phrase="", **causes):
     """``causes``: rule (with _ for a space) -> factor and confidence."""
     expected = {rule.replace("_", " "): cause for rule, cause in causes.items()}
     return pytest.param(row, others, loose, expected, phrase, id=claim)

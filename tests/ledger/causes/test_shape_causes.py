@@ -196,9 +196,7 @@ def test_a_persistent_recurrent_kernel_is_named_without_a_factor(name, kind, pad
 
 
 @table("again", [2, 3])
-def test_one_layer_whose_gradients_ran_again_is_double_backward_and_the_others_are_not(
-    again,
-):
+def test_one_layer_whose_gradients_ran_again_is_double_backward_and_the_others_are_not(again):
     def make_layer(name, times):
         calls = tuple(
             call(32, direction, layer=name) for direction in ("grad_input", "grad_weight")

@@ -70,9 +70,7 @@ MIXES = {f"mix {seed}": sim.draw_scenario(seed) for seed in sample(range(120), 5
 
 
 @table("scenario", SCENARIOS | MIXES)
-def test_the_reasons_of_a_sweep_are_found_and_no_others_and_explain_its_ratios(
-    scenario,
-):
+def test_the_reasons_of_a_sweep_are_found_and_no_others_and_explain_its_ratios(scenario):
     """In a row that recomputes, the window may be a cause of the sweep only."""
     judgement, entries = judge_runs(sim.make_runs(scenario))
     rows, sweep = names_of(judgement)

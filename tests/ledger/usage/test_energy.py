@@ -24,15 +24,7 @@ MS = 1_000_000
 GPU = Device("a GPU", "gpu")
 
 
-def watched(
-    watts,
-    *,
-    steps=20,
-    each=50,
-    every=50,
-    counter=False,
-    **more,
-):
+def watched(watts, *, steps=20, each=50, every=50, counter=False, **more):
     """Steps of ``each`` ms from 1 s on; power is read every ``every`` ms from 0 to the end
     and beyond."""
     end = 1000 + steps * each

@@ -25,13 +25,7 @@ NVLINK = 300e9
 MS = 1_000_000
 
 
-def work(
-    start,
-    lasts,
-    layer=None,
-    direction=None,
-    step=1,
-):
+def work(start, lasts, layer=None, direction=None, step=1):
     """Times in ms; likewise below."""
     return Kernel(
         0,
@@ -48,14 +42,7 @@ def communication(start, lasts, name="allreduce", size=1000, ranks=2):
     return Collective(name, "0", ranks, size, "Float", round(start * MS), round(lasts * MS))
 
 
-def on_rank(
-    rank,
-    own,
-    sent,
-    *,
-    gpu=None,
-    world=2,
-):
+def on_rank(rank, own, sent, *, gpu=None, world=2):
     sent = list(sent)
     gpu = rank if gpu is None else gpu
     every = [

@@ -154,9 +154,7 @@ FIRST, SECOND = {"x": (0, 1)}, {"x": (2, 3)}
     },
 )
 def test_groups_of_one_name_on_different_ranks_are_kept_apart_and_one_that_is_not_all_here_is_left_out(
-    collectives,
-    groups,
-    matched,
+    collectives, groups, matched
 ):
     assert [set(one) for one in match_collectives(collectives, groups)] == matched
 

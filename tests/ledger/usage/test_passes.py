@@ -33,14 +33,7 @@ MS = 10**6
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
 
 
-def ran(
-    name,
-    direction,
-    start,
-    duration,
-    layer="block",
-    grid=(1, 1, 1),
-):
+def ran(name, direction, start, duration, layer="block", grid=(1, 1, 1)):
     x, y, z = grid
     return Kernel(
         0,

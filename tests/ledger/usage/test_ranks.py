@@ -23,13 +23,7 @@ def ran(start, duration, device=0):
     return Kernel(0, "a kernel", start_ns=start, duration_ns=duration, device_index=device)
 
 
-def talked(
-    start,
-    duration,
-    name="all_reduce",
-    group=None,
-    size=None,
-):
+def talked(start, duration, name="all_reduce", group=None, size=None):
     return Collective(name, group, size, None, None, start, duration)
 
 

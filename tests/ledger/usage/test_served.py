@@ -135,8 +135,8 @@ def test_the_share_of_time_with_a_module_is_of_time_and_only_asked_where_modules
     ],
 )
 def test_the_page_counts_kernels_of_a_graphs_node_and_of_a_call_with_several(
-    correlations: list[int | None], nodes: list[int | None], text: str | None
-) -> None:
+    correlations, nodes, text
+):
     kernels = [
         Kernel(index, "k", correlation=call, graph_node_id=node, layer="fc" if index == 0 else None)
         for index, (call, node) in enumerate(zip(correlations, nodes, strict=True))

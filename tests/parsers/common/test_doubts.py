@@ -1,14 +1,12 @@
 """How numbers that are missing and readings that pause are said."""
 
-from __future__ import annotations
-
 from perfctl.parsers.common.doubts import warn_missing_numbers
 from perfctl.parsers.monitors.readings import describe_missing_readings
 
 SECOND = 10**9
 
 
-def texts(found: object) -> str:
+def texts(found):
     return " | ".join(said.text for said in found)  # type: ignore[attr-defined]
 
 

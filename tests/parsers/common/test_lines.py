@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from perfctl.parsers.common.lines import (
     read_beginning_and_end,
 )
 from perfctl.parsers.common.pasted import find_unwrap_steps
-from perfctl.records.report import Report
 from tests.make.files import write
 from tests.make.texts import ONCE
 
@@ -136,7 +134,7 @@ def test_a_run_ends_at_the_first_line_that_begins_otherwise():
     assert list(source) == ["a,4"]
 
 
-def end_of(path: Path, head: bytes) -> str:
+def end_of(path, head):
     """Return what is read of the end of a file with this beginning."""
     _, end = read_beginning_and_end(path, head)
     return end
@@ -206,7 +204,7 @@ SMI = "timestamp, index, utilization.gpu [%]\n" + "".join(
 TEXTS = {**ONCE, "nvidia-smi": SMI, "dmon": "# gpu sm\n0 5\n0 6\n"}
 
 
-def held(report: Report) -> Report:
+def held(report):
     """The report with its rows as lists and without its place."""
     rows: dict[str, Any] = {
         name: list(getattr(report, name))
@@ -241,7 +239,7 @@ NCU = """\
 TABLE = '==PROF== Connected\nID;Kernel Name;Metric Value\n0;"k(int, int)";{}\n1;k;{}\n'
 
 
-def before_lines(prefix: str) -> Callable[[str], str]:
+def before_lines(prefix):
     return lambda text: "".join(prefix + line for line in text.splitlines(keepends=True))
 
 

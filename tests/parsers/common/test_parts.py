@@ -1,16 +1,12 @@
 """Logs that hold the outputs of several runs: each is a run, with the program's output between them
 left out."""
 
-from __future__ import annotations
-
 import pickle
-from pathlib import Path
 
 import pytest
 
 from perfctl.parsers import reports
 from perfctl.parsers.common.doubts import SeveralRunsError
-from perfctl.records.report import Report
 from tests.make.files import read, write
 from tests.make.texts import NVPROF_CHILD
 
@@ -26,7 +22,7 @@ TITLES = {
 }
 
 
-def recording(run: int, *tables: str) -> str:
+def recording(run, *tables):
     """What nsys profile --stats=true prints after the program's output; each figure has the run's
     number in it."""
     text = (
@@ -46,7 +42,7 @@ def recording(run: int, *tables: str) -> str:
     )
 
 
-def found(folder: Path, text: str, encoding: str = "utf-8") -> list[Report]:
+def found(folder, text, encoding="utf-8"):
     parts = list(reports(write(folder / "job.log", text, encoding)))
     assert [part.number for part in parts] == list(range(1, len(parts) + 1))
     return [part.report for part in parts if part.report is not None]

@@ -1,10 +1,7 @@
 """What a database says twice is compared: each kind of damage is named with its table, and sound
 databases say nothing."""
 
-from __future__ import annotations
-
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -29,7 +26,7 @@ SCHEMA = (
 )
 
 
-def said(path: Path, *statements: str) -> list[str]:
+def said(path, *statements):
     """Reasons of the gaps after the statements; 40 rows of ``child`` and 3 of ``parent`` are
     there before."""
     execute(path, *SCHEMA, *statements)

@@ -1,8 +1,6 @@
 """Timestamps of monitors and of ``date``: every form, zone and boundary, and which of day and month
 comes first."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -17,7 +15,7 @@ from perfctl.parsers.common.numbers import (
 SECOND = 10**9
 
 
-def moment(*parts: int, fraction_ns: int = 0) -> int:
+def moment(*parts, fraction_ns=0):
     """Nanoseconds since the epoch of a UTC date and time."""
     passed = datetime(*parts, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)  # type: ignore[arg-type,misc]
     return passed // timedelta(seconds=1) * SECOND + fraction_ns

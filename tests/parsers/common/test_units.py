@@ -1,7 +1,5 @@
 """Printed numbers and units become base units, and what cannot be decided is not guessed."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pytest
@@ -24,7 +22,7 @@ from perfctl.parsers.common.numbers import (
 POINT, COMMA, UNDECIDED = DecimalStyle.POINT, DecimalStyle.COMMA, DecimalStyle.UNDECIDED
 
 
-def style_of(*texts: str) -> DecimalStyle:
+def style_of(*texts):
     evidence = DecimalStyleEvidence()
     for text in texts:
         evidence.add_cell(text)

@@ -1,11 +1,8 @@
 """A format newer than known is read as far as its columns allow, and one warning names what was
 not understood."""
 
-from __future__ import annotations
-
 import gzip
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +15,6 @@ from perfctl.parsers.common.doubts import (
     note_newer_version,
     warn_not_understood,
 )
-from perfctl.records.report import Report
 from tests.make.files import read
 from tests.make.texts import SUMS
 from tests.sample import sample
@@ -31,7 +27,7 @@ STRANGE_REPORT = (
 )
 
 
-def warning(report: Report) -> str:
+def warning(report):
     """The one warning about what was not understood; "" without one."""
     found = [
         said.text
@@ -42,7 +38,7 @@ def warning(report: Report) -> str:
     return found[0] if found else ""
 
 
-def read_data(name: str) -> str:
+def read_data(name):
     return (DATA / name).read_text()
 
 
@@ -84,7 +80,7 @@ def test_a_newer_version_alone_is_a_note_and_no_warning(version, is_newer):
     assert [said.severity for said in found] == ["info"] * is_newer
 
 
-def make_strange() -> Iterator[tuple[str, str, str]]:
+def make_strange():
     """Yield name and text of a report of each format with something that no list has, and how the
     warning ends."""
     yield "sums.csv", SUMS, "columns cuda_gpu_kern_sum.Warp Stalls"

@@ -1,20 +1,15 @@
 """dlprof_dldb.sqlite: damaged and strange databases, and the real one next to the CSV reports of the
 same run."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from perfctl.parsers import ReportError, parse
 from perfctl.parsers.dlprof import database as dlprof_database
-from perfctl.records.report import Report
 from tests.make.dlprof import made
 
 
 @pytest.fixture(scope="module")
-def both(reports: Path) -> tuple[Report, Report]:
+def both(reports):
     """(the CSV folder, the database) of one run"""
     folder = reports / "dlprof" / "odema_pytorch"
     return parse(folder / "no_relu"), parse(folder / "no_relu_dlprof_dldb.sqlite")

@@ -1,8 +1,6 @@
 """DLProf's JSON: tests/data/dlprof-json-synthetic is made up (no real file is known), and the CSV's
 data turned to JSON."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path
@@ -29,7 +27,7 @@ KINDS = {
 }
 
 
-def rows(name: str) -> tuple[list[str], list[list[str]]]:
+def rows(name):
     with (CSV / name).open(newline="") as file:
         _, columns, *found = list(csv.reader(file))
     return columns, found
@@ -72,7 +70,7 @@ def test_json_that_is_no_object_of_dlprof_is_refused(tmp_path, content):
         dlprof_json.parse(write(tmp_path / "refused.json", json.dumps(content)))
 
 
-def split(folder: Path) -> Path:
+def split(folder):
     """The CSV's tables as one JSON file each."""
     for kind, name in KINDS.items():
         columns, found = rows(name)

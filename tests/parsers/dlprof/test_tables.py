@@ -1,7 +1,5 @@
 """DLProf's CSV files: which report each is, its table, its blocks, and the summary by labels."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -17,33 +15,33 @@ from perfctl.parsers.dlprof.csv import (
     read_summary_blocks,
 )
 from perfctl.parsers.dlprof.records import SummaryBlock, make_tables_report, normalize_column_name
-from perfctl.records.report import Gap, Report, Summary
+from perfctl.records.report import Gap, Summary
 from tests.make.files import write
 
 OPS = "Op Type Summary Report\nOp Type,# Ops,# Calls,Total GPU Time (ns)\n"
 SUMMARY = "System Config\nGPU Count,1\n\nSummary Report\nWall Clock Time (ns),5\n"
 
 
-def members(folder: Path) -> dict[str, Path]:
+def members(folder):
     return find_files_by_kind(folder, "*.csv", find_report_kind)
 
 
-def summary_of(blocks: list[SummaryBlock], *gaps: Gap) -> Report:
+def summary_of(blocks, *gaps):
     return make_tables_report(Path("a.csv"), "CSV", {}, blocks, (), (), gaps)
 
 
-def read_summary(path: Path) -> Report:
+def read_summary(path):
     blocks, gaps = read_summary_blocks(path)
     return summary_of(blocks, *gaps)
 
 
-def gaps_of(report: Report) -> list[Gap]:
+def gaps_of(report):
     """Those of the summary, without those of the reports that are not there."""
     absent = ("kernel", "operation", "copy")
     return [gap for gap in report.gaps if gap.quantity not in absent]
 
 
-def put(folder: Path, text: str, name: str = "a.csv") -> Path:
+def put(folder, text, name="a.csv"):
     return write(folder / name, text)
 
 
@@ -173,7 +171,7 @@ def test_a_summary_s_last_cell_without_the_end_of_its_line_is_left_out(tmp_path)
         read_summary(put(tmp_path, "System Config\n"))
 
 
-def config(**values: str) -> SummaryBlock:
+def config(**values):
     return SummaryBlock(
         "System Config", (), [(name.replace("_", " "), (value,)) for name, value in values.items()]
     )
@@ -213,11 +211,11 @@ FOLDER = Path(__file__).resolve().parents[2] / "data" / "dlprof-synthetic"
 
 
 @pytest.fixture(scope="module")
-def report() -> Report:
+def report():
     return parse(FOLDER)
 
 
-def copied(tmp_path: Path, *names: str) -> Path:
+def copied(tmp_path, *names):
     for name in names:
         shutil.copy(FOLDER / name, tmp_path / name)
     return tmp_path

@@ -1,7 +1,5 @@
 """Events of a Kineto trace: what is one, what one pass over them leaves, single values, versions and gaps."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -13,7 +11,7 @@ from perfctl.parsers import ReportError, parse
 from perfctl.parsers.kineto import trace as kineto_trace
 from perfctl.parsers.kineto import xla
 from perfctl.parsers.kineto.stream import parse_int64, parse_microseconds_as_ns
-from perfctl.records.report import Kernel, Report
+from perfctl.records.report import Kernel
 from tests.make.files import write
 from tests.make.kineto import (
     collect,
@@ -296,7 +294,7 @@ def test_an_external_id_is_read_in_both_spellings(args, expected):
 # Launches tied to their operations by external IDs, and steps from ranges
 
 
-def device_time(found: Report, name: str) -> int | None:
+def device_time(found, name):
     (only,) = [op for op in found.operations if op.name == name]
     return only.device_ns
 

@@ -1,35 +1,22 @@
 """Which span encloses which, to the nanosecond, and what the ranges around a moment say."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable
-
 import pytest
 
 from perfctl.parsers.kineto.events import SortedEvents, Span, ThreadTime
 from perfctl.parsers.kineto.nesting import NOWHERE, SpanContext, SpanNesting
 
 
-def step_and_phase(
-    nesting: SpanNesting, context: SpanContext, place: ThreadTime
-) -> tuple[int | None, str | None]:
+def step_and_phase(nesting, context, place):
     step, phase = (nesting.find_value_at(mark, context, place) for mark in ("step", "phase"))
     return step, phase
 
 
-def span(
-    start: int, end: int | None, name: str = "op", *, thread: int = 0, external: int = -1
-) -> Span:
+def span(start, end, name="op", *, thread=0, external=-1):
     """An operation, or a range where it has another name."""
     return Span(thread, start, end, external, name, name != "op")
 
 
-def nest(
-    *spans: Span,
-    threads: Iterable[tuple[int, int]] = ((1, 1),),
-    memory: Iterable[tuple[int, int, int]] = (),
-    whole: bool = False,
-) -> SpanNesting:
+def nest(*spans, threads=((1, 1),), memory=(), whole=False):
     events = SortedEvents(
         threads=list(threads), spans=list(spans), memory=list(memory), whole_microseconds=whole
     )

@@ -1,10 +1,6 @@
 """Foreign Kineto traces with shapes: paper and rows from the trace's own operators. All traces here
 are synthetic."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from perfctl.orchestrator.estimate.flops.engine import count_layer_calls
@@ -13,22 +9,20 @@ from perfctl.parsers.kineto.fused import (
     estimate_elementwise_flops,
 )
 from perfctl.records.report import CompiledKernel
-from tests.make.kineto import Event, kernel, launch, operation, read
+from tests.make.kineto import kernel, launch, operation, read
 
 N, C, K, SIDE, FILTER = 8, 3, 16, 32, 5
 FLOATS = ["float", "float", "float"]
 
 
-def shaped(
-    event: Event, dims: list[Any], types: list[str], values: list[str] | None = None
-) -> Event:
+def shaped(event, dims, types, values=None):
     """The operation as record_shapes=True has it; before 2022 without ``values``
     (Concrete Inputs)."""
     args = {**event["args"], "Input Dims": dims, "Input type": types}
     return {**event, "args": args if values is None else {**args, "Concrete Inputs": values}}
 
 
-def mm(ts: int, m: int, k: int, n: int, *, external: int = 1, **more: Any) -> Event:
+def mm(ts, m, k, n, *, external=1, **more):
     return shaped(
         operation("aten::mm", ts, 8, external, **more),
         [[m, k], [k, n]],
@@ -37,9 +31,7 @@ def mm(ts: int, m: int, k: int, n: int, *, external: int = 1, **more: Any) -> Ev
     )
 
 
-def conv(
-    ts: int, external: int = 1, *, concrete: bool = True, stride: int = 1, number: int | None = None
-) -> Event:
+def conv(ts, external=1, *, concrete=True, stride=1, number=None):
     dims = [[N, C, SIDE, SIDE], [K, C, FILTER, FILTER], [K], [], [], [], [], [], []]
     types = [*FLOATS, "ScalarList", "ScalarList", "ScalarList", "Scalar", "ScalarList", "Scalar"]
     values = ["", "", "", f"[{stride}, {stride}]", "[0, 0]", "[1, 1]", "False", "[0, 0]", "1"]
@@ -47,7 +39,7 @@ def conv(
     return shaped(made, dims, types, values if concrete else None)
 
 
-def launched(external: int, ts: int, thread: int = 1, name: str = "k") -> list[Event]:
+def launched(external, ts, thread=1, name="k"):
     """One launch at ``ts`` and its kernel of 5 microseconds."""
     return [launch(ts, external, thread=thread), kernel(name, ts + 100, 5, external, external)]
 

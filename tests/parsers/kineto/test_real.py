@@ -1,12 +1,8 @@
 """The Kineto parser on real traces, each against a count of its plain JSON made here."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from functools import lru_cache
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -32,29 +28,28 @@ OLD_RANGES = ("ProfilerStep", "enumerate(DataLoader)", "Optimizer.")
 MODULE = "nn.Module: "
 KERNELS = ("kernel", "Kernel")
 COPIES = ("gpu_memcpy", "gpu_memset", "Memcpy", "Memset")
-Event = dict[str, Any]
 
 
 @lru_cache(maxsize=1)
-def load(path: Path) -> dict[str, Any]:
+def load(path):
     data = path.read_bytes()
     data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
     return json.loads(data, strict=False)  # type: ignore[no-any-return]
 
 
-def events_of(path: Path, *categories: str) -> list[Event]:
+def events_of(path, *categories):
     """The events of a trace, of these categories if any are named."""
     events = ({"args": {}, **event} for event in load(path)["traceEvents"])
     return [event for event in events if not categories or event.get("cat") in categories]
 
 
-def is_range(event: Event) -> bool:
+def is_range(event):
     old = event.get("cat") == "Operator" and event["name"].startswith(OLD_RANGES)
     is_module = event.get("cat") == "python_function" and event["name"].startswith(MODULE)
     return event.get("cat") == "user_annotation" or old or is_module
 
 
-def ns(microseconds: float) -> int:
+def ns(microseconds):
     return round(microseconds * 1000)
 
 

@@ -1,13 +1,9 @@
 """Streaming of traces: what comes out however they are laid out and cut, and how broken files
 read."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random
-from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -29,7 +25,7 @@ LAYOUTS = {
 }
 
 
-def read(path: Path) -> tuple[list[Any], dict[str, Any]]:
+def read(path):
     """The names and arguments of the events, and the other members."""
     stream = TraceStream(path)
     events = [
@@ -41,16 +37,16 @@ def read(path: Path) -> tuple[list[Any], dict[str, Any]]:
     return events, others
 
 
-def event(number: int, **args: object) -> dict[str, Any]:
+def event(number, **args):
     name = 'naïve \\" kernel\n}, {"ph": "X"' * 5
     return {"ph": "X", "name": name, "args": {"number": number, "list": [{"x": None}, {}], **args}}
 
 
-def wanted(events: list[dict[str, Any]]) -> list[Any]:
+def wanted(events):
     return [(item.get("name"), item.get("args", {})) for item in events]
 
 
-def cut_small(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+def cut_small(monkeypatch, chunk):
     monkeypatch.setattr(kineto_stream, "CHUNK_BYTES", chunk)
     monkeypatch.setattr(kineto_stream, "BLOCK_BYTES", 2 * chunk)
 
@@ -113,7 +109,7 @@ def test_a_large_file_needs_little_memory(tmp_path, monkeypatch):
     text = json.dumps({"traceEvents": [event(number) for number in range(15_000)]})
     path = write(tmp_path / "x.json", text)
 
-    def count_events() -> int:
+    def count_events():
         count = 0
         for block in TraceStream(path).iterate_event_blocks():
             count += len(block)

@@ -26,7 +26,7 @@ class Profiled(NamedTuple):
     path: Path
 
 
-def run_steps() -> Any:
+def run_steps():
     torch.manual_seed(0)
     conv, linear = torch.nn.Conv2d(1, 4, 3), torch.nn.Linear(144, 3)
     images = torch.randn(8, 1, 8, 8)
@@ -49,7 +49,7 @@ def run_steps() -> Any:
 
 
 @pytest.fixture(scope="module")
-def profiled(tmp_path_factory: pytest.TempPathFactory) -> Profiled:
+def profiled(tmp_path_factory):
     path = tmp_path_factory.mktemp("trace") / "trace.json.gz"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch speaks of drivers where there is no GPU
@@ -58,7 +58,7 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> Profiled:
     return Profiled(parse(path), {entry.key: entry for entry in profiler.key_averages()}, path)
 
 
-def by_name(report: Report) -> dict[str, list[Any]]:
+def by_name(report):
     found = defaultdict(list)
     for operation in report.operations:
         found[operation.name].append(operation)
@@ -108,17 +108,17 @@ FORWARD = BATCH * (CONV1 + CONV2 + FC1 + FC2)
 class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
     """The CNN of PyTorch's MNIST example."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.conv1, self.conv2 = torch.nn.Conv2d(1, 32, 3), torch.nn.Conv2d(32, 64, 3)
         self.fc1, self.fc2 = torch.nn.Linear(9216, 128), torch.nn.Linear(128, 10)
 
-    def forward(self, images: Any) -> Any:
+    def forward(self, images):
         hidden = torch.max_pool2d(torch.relu(self.conv2(torch.relu(self.conv1(images)))), 2)
         return self.fc2(torch.relu(self.fc1(hidden.flatten(1))))
 
 
-def profile_net(path: Path, **options: bool) -> Report:
+def profile_net(path, **options):
     torch.manual_seed(0)
     net, images = Net(), torch.randn(BATCH, 1, 28, 28)
     cpu = [torch.profiler.ProfilerActivity.CPU]

@@ -1,8 +1,6 @@
 """--query-gpu's rows: what its header's columns are, which device a row is about, and when it
 was read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,6 @@ from perfctl.parsers.monitors.nvidia_smi_query import (
     parse_header,
     warn_unknown_units,
 )
-from perfctl.records.report import Report
 from tests.make.files import read, write
 
 
@@ -102,16 +99,16 @@ PAIR = {
 }
 
 
-def pair(**changed: object) -> str:
+def pair(**changed):
     cells = PAIR | changed
     return FIRST.format(**cells) + SECOND.format(**cells)
 
 
-def process(index: int, what: str, memory: str) -> str:
+def process(index, what, memory):
     return f"|  {index}   {what}   {memory} |\n"
 
 
-def strange(report: Report) -> str:
+def strange(report):
     """What was said not to be understood."""
     return "".join(
         said.text for said in report.diagnostics if "not understood" in said.text

@@ -1,10 +1,6 @@
 """Cells of monitors: numbers in base units, impossible ones left out with their reason, and figures
 of other columns."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from perfctl.parsers import parse
@@ -15,7 +11,7 @@ from perfctl.parsers.common.numbers import (
 )
 from perfctl.parsers.common.tables import FieldColumn
 from perfctl.parsers.monitors.readings import TEXTS_KEPT, DeviceReadings
-from perfctl.records.report import Gap, Summary
+from perfctl.records.report import Summary
 
 MIB = 2**20
 SHARE = FieldColumn("utilization.gpu", "%", "gpu_utilisation")
@@ -24,14 +20,14 @@ HEAT = FieldColumn("temperature.gpu", "C", "temperature_c")
 FAN = FieldColumn("fan.speed", "%")
 
 
-def taken(*rows: list[tuple[FieldColumn, str]], device: int | None = 0) -> DeviceReadings:
+def taken(*rows, device=0):
     found = DeviceReadings()
     for number, row in enumerate(rows):
         found.add_reading(Timestamp(number, zoned=True), number, device, row)
     return found
 
 
-def reason_of(found: DeviceReadings, quantity: str) -> Gap:
+def reason_of(found, quantity):
     return next(gap for gap in found.find_gaps() if gap.quantity == f"sample.{quantity}")
 
 
@@ -152,7 +148,7 @@ def test_more_texts_than_are_kept_are_counted_together_and_known_ones_still_by_n
 
 
 @pytest.mark.parametrize(("samples", "duration"), [(1, None), (3, 2)])
-def test_one_sample_has_no_duration(tmp_path: Path, samples: int, duration: int | None) -> None:
+def test_one_sample_has_no_duration(tmp_path, samples, duration):
     path = tmp_path / "log.csv"
     rows = [f"2024/01/01 00:00:0{n}.000, {n} %, 30.00 W\n" for n in range(samples)]
     path.write_text("timestamp, utilization.gpu [%], power.draw [W]\n" + "".join(rows))

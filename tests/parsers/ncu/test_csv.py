@@ -1,7 +1,5 @@
 """Nsight Compute CSV: known truths of real files, facts of launches, advice, and what is refused."""
 
-from __future__ import annotations
-
 from collections import Counter as Tally
 from pathlib import Path
 
@@ -12,7 +10,6 @@ from perfctl.parsers import ReportError, parse, reports
 from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.parsers.ncu.advice import format_rule_text, parse_percent
 from perfctl.parsers.ncu.facts import CYCLES, is_flop_counter
-from perfctl.records.report import Report
 from tests.make.ncu_csv import METRIC, line, read
 
 TENSOR, FMUL = (
@@ -22,12 +19,12 @@ TENSOR, FMUL = (
 FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
 
 
-def value(report: Report, name: str, launch: int) -> int | float | None:
+def value(report, name, launch):
     (found,) = [one.value for one in report.counters if (one.name, one.launch) == (name, launch)]
     return found
 
 
-def launch_of(report: Report, part: str) -> int:
+def launch_of(report, part):
     return next(kernel.launch for kernel in report.kernels if part in kernel.name)
 
 

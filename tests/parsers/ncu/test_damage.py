@@ -1,18 +1,14 @@
 """Nsight Compute CSV that is damaged, hostile, or has cells that are no numbers."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from perfctl.parsers.ncu import csv as ncu_csv
-from perfctl.records.report import Counter, Gap, Report
+from perfctl.records.report import Counter, Gap
 from tests.make.memory import measure_peak
 from tests.make.ncu_csv import FFMA, HEADER, line, read, row
 
 
-def parse_text(tmp_path: Path, text: str) -> list[int | float | None]:
+def parse_text(tmp_path, text):
     return [counter.value for counter in read(tmp_path, text).counters]
 
 
@@ -79,7 +75,7 @@ def test_an_ncu_header_whose_metric_stands_after_the_value_cuts_short_rows(tmp_p
 # Cells of ncu's CSV that are no numbers, facts about launches and devices among them, and the
 
 
-def about_counters(report: Report) -> list[Gap]:
+def about_counters(report):
     return [gap for gap in report.gaps if gap.quantity.startswith("counter:")]
 
 
@@ -103,7 +99,7 @@ def test_each_way_to_print_no_value_is_a_gap_and_the_counter_keeps_the_text(text
 
 
 def test_launches_keep_the_order_of_the_file_and_two_processes_may_have_one_id(tmp_path):
-    def of(process: int, number: int, name: str) -> str:
+    def of(process, number, name):
         return line(
             number,
             process,

@@ -1,7 +1,5 @@
 """What the lines around ncu's tables say: why there is no table, and what went wrong."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 
@@ -22,7 +20,7 @@ PERMISSION = (
 )
 
 
-def log_of(*lines: str) -> SurroundingLines:
+def log_of(*lines):
     log = SurroundingLines()
     for line in lines:
         log.add_line(line + "\n")
@@ -206,7 +204,7 @@ def test_what_stands_before_the_header_goes_to_the_log():
     assert read_to_header_line(iter(["\n"]), log) is None
 
 
-def rows(*source: str) -> tuple[list[str], SurroundingLines]:
+def rows(*source):
     builder = ReportBuilder(Path("x"))
     lines = LineReader(io.StringIO("".join(source)).read, builder.log)
     return list(CsvRows(builder, lines, HeaderColumns([]), quoted=True)), builder.log

@@ -1,16 +1,13 @@
 """Nsight Compute report files: read through NVIDIA's package, in a process that may die
 without harm."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
 
 import pytest
 
 from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.parsers.ncu import rep as ncu_rep
-from perfctl.parsers.ncu.rep import ReportOutline, read_outline
+from perfctl.parsers.ncu.rep import read_outline
 from perfctl.records.errors import ReportError
 from tests.make.files import write
 from tests.make.ncu_rep import (
@@ -95,7 +92,7 @@ def test_the_raw_export_of_a_report_agrees_with_the_report_in_every_locale(repor
 # The blocks of an ncu report file are walked as NVIDIA's .proto files describe them, and a cut
 
 
-def read(path: Path, content: bytes) -> ReportOutline:
+def read(path, content):
     path.write_bytes(MAGIC + content)
     return read_outline(path)
 

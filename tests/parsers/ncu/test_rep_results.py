@@ -9,8 +9,6 @@ import re
 import shutil
 import sys
 from collections import Counter as Tally
-from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -19,17 +17,15 @@ import pytest
 from perfctl.parsers import ReportError
 from perfctl.parsers.ncu import rep, rep_worker
 from perfctl.parsers.ncu import rep as ncu_rep
-from perfctl.records.report import Counter, Device, Diagnostic, Gap, Kernel, Report
+from perfctl.records.report import Counter, Device, Diagnostic, Gap, Kernel
 from tests.make import ncu_package
 from tests.make.files import write
 from tests.make.ncu_package import Action, Results
 from tests.make.ncu_rep import MAGIC, block, number, piece, report_bytes, session, sized
 
-Read = Callable[..., Report]
-
 
 @pytest.fixture
-def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
+def read(tmp_path, monkeypatch):
     """Writes a report and what the package gives of it (an int: the code it ends with), and
     parses it."""
     site = tmp_path / "site"
@@ -39,7 +35,7 @@ def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.setenv("PYTHONPATH", str(site))
 
-    def make(records: object, results: int, created: int | None = None, **versions: str) -> Report:
+    def make(records, results, created=None, **versions):
         (site / "results.json").write_text(json.dumps(records))
         path = tmp_path / "a.ncu-rep"
         named = {name.replace("_", " "): text for name, text in versions.items()}
@@ -198,7 +194,7 @@ PC = 2**40
 """Address of the first instruction."""
 
 
-def record(metrics: dict[str, dict[Any, Any]], **facts: Any) -> dict[str, Any]:
+def record(metrics, **facts):
     """Return the record of a result whose metrics have these values by instance."""
     values = {name: ("inst", None, instances) for name, instances in metrics.items()}
     action = Action({"metrics": values, "sass": "", "lines": [PC], **facts})
@@ -212,7 +208,7 @@ def test_a_metric_is_in_the_first_section_that_prints_it_and_else_in_the_first_t
     early = ("Early", 10, ["both"], ["own", "chart"])
     names: dict[str, dict[Any, Any]] = {"both": {}, "own": {}, "chart": {}, "none": {}}
 
-    def read_sections() -> dict[str, str]:
+    def read_sections():
         metrics = record(names, sections=[late, early])["metrics"]
         return {name: section for name, _, _, section in metrics}
 
@@ -289,7 +285,7 @@ def test_a_report_without_values_by_instruction_says_so_and_one_whose_are_not_as
     )
 
 
-def records(report: Results | None, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def records(report, monkeypatch):
     package = ModuleType("ncu_report")
     package.__dict__["load_report"] = lambda path: report
     monkeypatch.setitem(sys.modules, "ncu_report", package)

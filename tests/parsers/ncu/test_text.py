@@ -1,17 +1,13 @@
 """Console text of ncu: both generations, made and from real runs, beside the CSV of the same."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from perfctl.parsers import sniff
 from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.parsers.ncu import text as ncu_text
-from perfctl.records.report import Counter
 from tests.make.files import read, write
 
 TEXT = """\
@@ -90,7 +86,7 @@ def test_console_text_is_told_by_a_section_with_its_table_or_rule_or_by_a_wide_r
 # Damage
 
 
-def _imported(path: Path, tmp_path: Path, *options: str) -> Path:
+def _imported(path, tmp_path, *options):
     """What the installed ncu prints of a report."""
     tool = shutil.which("ncu")
     if tool is None:
@@ -105,7 +101,7 @@ def _imported(path: Path, tmp_path: Path, *options: str) -> Path:
     return made
 
 
-def _facts(counters: object) -> list[Counter]:
+def _facts(counters):
     return sorted(counters, key=repr)  # type: ignore[call-overload,no-any-return]
 
 

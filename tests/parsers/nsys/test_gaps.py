@@ -1,8 +1,6 @@
 """What an nsys export does not state is a gap, secrets stay out, and what it holds that no list
 has is told from what the lists know and leave out."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 
@@ -11,11 +9,10 @@ import pytest
 from perfctl.parsers import ReportError
 from perfctl.parsers.common.sqlite import Database, refuse_incomplete_database
 from perfctl.parsers.nsys.gaps import warn_unknown_tables_and_schema
-from perfctl.records.report import Report
 from tests.make.nsys_sqlite import NsysBuilder, gap, read, training_step
 
 
-def quantities(report: Report) -> list[str]:
+def quantities(report):
     return [one.quantity for one in report.gaps if one.quantity != "device"]
 
 
@@ -107,7 +104,7 @@ def test_only_named_facts_leave_the_tables_that_hold_the_environment(tmp_path):
     assert SECRET not in repr(everything)
 
 
-def state_facts(builder: NsysBuilder, **facts: str) -> None:
+def state_facts(builder, **facts):
     for name, value in facts.items():
         builder.row(
             "TARGET_INFO_SYSTEM_ENV",
@@ -162,9 +159,7 @@ def test_a_table_that_is_not_read_is_a_gap_with_its_rows_and_bookkeeping_is_not(
 FIRST = "not understood and left out: "
 
 
-def find_unknown_parts(
-    *tables: str, schema: str | None = "3.11.1", version: str | None = "2024.2.3.38"
-) -> list[tuple[str, str]]:
+def find_unknown_parts(*tables, schema="3.11.1", version="2024.2.3.38"):
     """(severity, text) about an export with these tables, each with one row of ones; "-" before
     those without a row."""
     with closing(sqlite3.connect(":memory:", check_same_thread=False)) as connection:

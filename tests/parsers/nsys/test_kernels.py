@@ -1,10 +1,7 @@
 """Kernels of an nsys export as a store copies them by SQL: the same rows as the records, whatever
 the numbers look like."""
 
-from __future__ import annotations
-
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +9,6 @@ from perfctl.parsers import parse
 from perfctl.parsers.nsys import kernels as nsys_kernels
 from perfctl.parsers.nsys import ranges as nsys_ranges
 from perfctl.records.bulk import ColumnRecords, SqlKernels
-from perfctl.records.report import Kernel
 from tests.make.nsys_sqlite import NsysBuilder, gap, read, training_step
 from tests.make.nsys_sqlite import copied as copied_rows
 from tests.make.stored import execute
@@ -20,7 +16,7 @@ from tests.make.stored import execute
 TABLE = "CUPTI_ACTIVITY_KIND_KERNEL"
 
 
-def copied(path: Path) -> list[Kernel]:
+def copied(path):
     """The rows that a store takes; they are those of the records."""
     kernels = parse(path).kernels
     assert isinstance(kernels, SqlKernels)

@@ -19,7 +19,7 @@ NAMES = ["conv1:forward", "conv1:backward", "fc", "cudnn", "conv2:forward"]
 Expected = list[tuple[int | None, str | None]]
 
 
-def made_up(random: Random, step: int) -> tuple[NsysBuilder, Expected]:
+def made_up(random, step):
     """A report whose ranges nest, cross, never end and begin before 0, with calls of nothing and
     kernels of no call; ids of calls lie ``step`` apart. And of each kernel the number and layer of
     its ranges."""

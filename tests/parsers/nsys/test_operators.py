@@ -1,26 +1,23 @@
 """nsys reports of PyTorch's emit_nvtx with shapes: the paper side and the rows come from the
 ranges' texts."""
 
-from __future__ import annotations
-
 from math import prod
-from pathlib import Path
 
 import pytest
 
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD, count_layer_calls, sum_layer_calls
-from perfctl.records.report import COVERS, WHOLE_CAPTURE, Report
+from perfctl.records.report import COVERS, WHOLE_CAPTURE
 from tests.make.nsys_sqlite import NsysBuilder, gap, read
 
 BATCH, WIDE, OUT = 64, 9216, 128
 
 
-def linear_step(*, op_ids: bool = True) -> NsysBuilder:
+def linear_step(*, op_ids=True):
     """Forward and backward of fc1 on two threads; a ReLU between, as emit_nvtx(record_shapes=True)
     writes them."""
     number = iter(range(1, 99))
 
-    def named(name: str, seq: int | None = None, sizes: str | None = None) -> str:
+    def named(name, seq=None, sizes=None):
         text = name if seq is None else f"{name}, seq = {seq}"
         text += f", op_id = {next(number)}" if op_ids else ""
         return text if sizes is None else f"{text}, sizes = {sizes}"
@@ -44,7 +41,7 @@ def linear_step(*, op_ids: bool = True) -> NsysBuilder:
 
 
 @pytest.fixture(params=[True, False], ids=["op_id", "without op_id"])
-def report(request: pytest.FixtureRequest, tmp_path: Path) -> Report:
+def report(request, tmp_path):
     return read(linear_step(op_ids=request.param), tmp_path)
 
 
@@ -114,7 +111,7 @@ def test_broken_sizes_are_a_gap_and_never_a_number(tmp_path, sizes):
     )
 
 
-def pyprof(op: str, *shapes: tuple[int, ...]) -> str:
+def pyprof(op, *shapes):
     """As PyProf and DLProf's plugin name the range of a function: its tensors, and nothing of its
     other arguments."""
     tensors = [
@@ -123,7 +120,7 @@ def pyprof(op: str, *shapes: tuple[int, ...]) -> str:
     return str({"mod": "torch.nn.functional", "op": op, "args": tensors})
 
 
-def pyprof_step(after: tuple[int, ...]) -> NsysBuilder:
+def pyprof_step(after):
     """A convolution, with PyTorch's own ranges inside, and the function that takes its output."""
     made = NsysBuilder()
     made.range(pyprof("conv2d", (8, 3, 32, 32), (6, 3, 5, 5), (6,)), 10, 100)

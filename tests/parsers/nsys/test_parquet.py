@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import fields
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow
@@ -18,12 +17,11 @@ from pyarrow import feather, ipc, parquet
 
 from perfctl.parsers import ReportError, find_report_paths, parse, sniff
 from perfctl.parsers.nsys.parquet import load_into_sqlite
-from perfctl.records.report import Report
 from tests.make.nsys_sqlite import NsysBuilder, training_step
 from tests.make.stored import rows
 
 
-def write_stream(table: Any, path: str) -> None:
+def write_stream(table, path):
     with ipc.new_stream(path, table.schema) as writer:
         writer.write_table(table)
 
@@ -35,7 +33,7 @@ WRITERS: dict[str, tuple[str, Callable[[Any, str], None]]] = {
 }
 
 
-def convert(database: Path, folder: Path, form: str = "parquet") -> Path:
+def convert(database, folder, form="parquet"):
     """Write each table of the database as nsys names it; columns declared INTEGER or TEXT."""
     suffix, write = WRITERS[form]
     folder.mkdir()
@@ -53,7 +51,7 @@ def convert(database: Path, folder: Path, form: str = "parquet") -> Path:
     return folder
 
 
-def content(report: Report) -> dict[str, Any]:
+def content(report):
     """Everything but the path and the form, which name the file."""
     values = {one.name: getattr(report, one.name) for one in fields(report)}
     lists = ("kernels", "copies", "ranges", "samples", "op_calls")
@@ -64,7 +62,7 @@ def content(report: Report) -> dict[str, Any]:
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Path:
+def database(tmp_path):
     return training_step(NsysBuilder()).write(tmp_path / "export.sqlite")
 
 

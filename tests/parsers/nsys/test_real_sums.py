@@ -12,13 +12,11 @@ import io
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from perfctl.parsers import parse
-from perfctl.records.report import Report
 
 STATS_HERE = (
     "lowertri_la",
@@ -35,11 +33,11 @@ STATS_HERE = (
 Rows = Counter[tuple[Any, ...]]
 
 
-def ours(report: Report, domain: str) -> Rows:
+def ours(report, domain):
     return Counter(call[1:] for call in report.api_calls if call.domain == domain)
 
 
-def printed(text: str) -> Iterator[list[dict[str, str]]]:
+def printed(text):
     """The CSV tables among the lines of nsys stats."""
     table: list[str] = []
     for line in [*text.splitlines(), ""]:

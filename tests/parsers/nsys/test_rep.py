@@ -1,8 +1,6 @@
 """Reports that nsys keeps for itself: read through whichever nsys is installed, or refused with what
 the tool said, the version that wrote them, and what to do next."""
 
-from __future__ import annotations
-
 import gc
 import os
 import random
@@ -22,11 +20,11 @@ from tests.make.nsys_rep import END, MAGIC, STREAM, STREAM_WORDS, install
 from tests.make.nsys_sqlite import NsysBuilder, training_step
 
 
-def export_of(tmp_path: Path) -> Path:
+def export_of(tmp_path):
     return training_step(NsysBuilder()).write(tmp_path / "export.sqlite")
 
 
-def refuse(path: Path) -> ReportError:
+def refuse(path):
     """Return why the report is refused."""
     with pytest.raises(ReportError) as caught:
         nsys_rep.parse(path)
@@ -153,7 +151,7 @@ def test_a_report_that_is_gone_is_named_with_what_to_check(tmp_path, fake_nsys, 
 
 
 def test_an_export_that_is_interrupted_leaves_nothing(report, fake_nsys, temporary):
-    def interrupt(*_: object) -> None:
+    def interrupt(*_):
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGUSR1, interrupt)
@@ -196,7 +194,7 @@ def test_a_hanging_export_ends_with_all_it_started(
     wait_until(lambda: not _runs(int(child.read_text())))
 
 
-def _runs(process: int) -> bool:
+def _runs(process):
     try:
         os.kill(process, 0)
     except ProcessLookupError:

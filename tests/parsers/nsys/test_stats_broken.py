@@ -1,10 +1,7 @@
 """Output of nsys stats that is damaged, large or generated: it gives right rows or a ReportError, in
 bounded memory."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 from hypothesis import given
@@ -36,7 +33,7 @@ def test_a_large_trace_is_read_in_little_memory_and_as_often_as_asked(tmp_path):
     _, header, launch = TRACE.read_text().splitlines(keepends=True)[:3]
     path.write_text(header + launch * 4_000)
 
-    def count_twice() -> list[int]:
+    def count_twice():
         found = stats.parse(path)
         return [sum(1 for _ in found.kernels) for _ in range(2)]
 
@@ -45,7 +42,7 @@ def test_a_large_trace_is_read_in_little_memory_and_as_often_as_asked(tmp_path):
     assert peak < 3 * 2**19  # as records in a list they take twice as much
 
 
-def read_array(lines: list[str]) -> tuple[list[dict[str, str]], int]:
+def read_array(lines):
     """The objects of an array, and whether it is broken."""
     source = LineSource(iter(lines), SurroundingLines())
     source.read_line()
@@ -55,7 +52,7 @@ def read_array(lines: list[str]) -> tuple[list[dict[str, str]], int]:
 def test_an_object_that_never_ends_is_given_up_with_bounded_memory():
     read = []
 
-    def lines() -> Iterator[str]:
+    def lines():
         yield '[{"b": 1},\n'
         for line in range(40):
             read.append(line)

@@ -1,7 +1,5 @@
 """Rows of ``nsys stats`` tables: where columns are, what is a row, what a printed figure means."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest
@@ -11,7 +9,6 @@ from perfctl.parsers.common.numbers import DecimalStyle, Unit
 from perfctl.parsers.nsys import stats
 from perfctl.parsers.nsys.stats_tables import (
     LineSource,
-    Split,
     StatsColumn,
     TableStart,
     find_ruler_columns,
@@ -96,7 +93,7 @@ def test_a_last_row_without_a_line_end_counts_unless_its_name_is_cut(split, line
     assert read(split, line) == (([["50.0", "7", "1", name]], 0) if name else ([], 1))
 
 
-def read(split: Split, *lines: str) -> tuple[list[list[str]], int]:
+def read(split, *lines):
     """Return the rows and the number of broken ones."""
     columns = parse_header(SUM.split(","))
     assert columns is not None
@@ -190,7 +187,7 @@ def test_a_sum_without_a_count_is_no_operation():
 
 
 def test_sums_of_one_name_are_unknown_with_an_unknown_one_and_beyond_64_bits():
-    def add(*calls: tuple[int, int | None]) -> list[tuple[int, int | None]]:
+    def add(*calls):
         rows = [Operation("a", "c", *call, None, None, None, None) for call in calls]
         return [(row.calls, row.cpu_ns) for row in stats.merge_operations(rows)]
 

@@ -20,11 +20,11 @@ NUMBERS = st.sampled_from([7, -1, 281546145665170, 2**63 - 1, 1 - 2**63])
 
 
 class ClosedWhenDropped(sqlite3.Connection):
-    def __del__(self) -> None:
+    def __del__(self):
         self.close()
 
 
-def database(rows: list[tuple[object, ...]], ids: list[int] | None = None) -> Database:
+def database(rows, ids=None):
     connection = sqlite3.connect(":memory:", check_same_thread=False, factory=ClosedWhenDropped)
     connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, thread, start, text)")
     numbered = [
@@ -34,7 +34,7 @@ def database(rows: list[tuple[object, ...]], ids: list[int] | None = None) -> Da
     return Database(connection)
 
 
-def numbers(found: Database, *names: str) -> list[tuple[int | None, ...]]:
+def numbers(found, *names):
     rows: list[tuple[int | None, ...]] = []
     for piece in iterate_integer_columns(found, "t", *names):
         shown = [

@@ -1,11 +1,6 @@
 """Layers of a graph's kernels from the trace of its capture: found, refused, and in public traces."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +13,6 @@ from perfctl.parsers.kineto.captures import (
     group_kernels_by_graph_launch,
 )
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Report
 from tests.make import kineto as traces
 from tests.make.files import write
 from tests.make.kineto import (
@@ -68,14 +62,7 @@ def test_a_capture_that_cannot_help_is_refused_in_one_line(tmp_path):
 # Layers of a graph's kernels by sequence, from a run of the same steps without graphs: a guess,
 
 
-def guessed(
-    folder: Path,
-    ran: Sequence[str] = MADE,
-    *,
-    grid: list[int] | None = None,
-    replays: int = 1,
-    **eager: Any,
-) -> Report:
+def guessed(folder, ran=MADE, *, grid=None, replays=1, **eager):
     run = traces.executing(folder / "run.json", ran, replays=replays)
     if grid is not None:
         held = json.loads(run.read_text())
@@ -134,7 +121,7 @@ SGLANG = "kineto/llm/sglang_qwen3_decode"
 
 
 @pytest.fixture(scope="module")
-def decode(reports: Path) -> Report:
+def decode(reports):
     """With the layers of its capture."""
     path = reports / SGLANG / "execution.json.gz"
     if not path.is_file():

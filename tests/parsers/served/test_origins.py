@@ -1,11 +1,6 @@
 """Modules of the kernels that Inductor fused, from the source lines of their origins, up to the
 ledger."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from pathlib import Path
-
 import pytest
 
 from perfctl.orchestrator.ledger.analysis import analyse_study
@@ -18,14 +13,13 @@ from perfctl.parsers.kineto.origins import (
     find_module_path,
     find_possible_module_paths,
 )
-from perfctl.records.report import Report
 from tests.make import synthetic
-from tests.make.kineto import Event, annotation, kernel, launch, operation, read
+from tests.make.kineto import annotation, kernel, launch, operation, read
 
 NAME = "triton_per_fused_add_gelu_native_layer_norm_0"
 
 
-def stack(*frames: tuple[str, str, str]) -> str:
+def stack(*frames):
     """(function, line, the part of it that ran) of each frame, as torch 2.14 writes them."""
     found = ""
     for function, line, part in frames:
@@ -117,9 +111,7 @@ def test_a_call_whose_value_is_used_in_the_line_is_what_the_next_frame_runs():
     assert find_module_path(written) == "block.fc"
 
 
-def fused(
-    tmp_path: Path, stacks: Sequence[str], *, name: str = NAME, more: Sequence[Event] = ()
-) -> Report:
+def fused(tmp_path, stacks, *, name=NAME, more=()):
     one = kernel(name, 50, 12, 2, 5)
     one["args"]["stack"] = list(stacks)
     region = operation("Torch-Compiled Region: 0/0", 0, 40, 1)

@@ -1,31 +1,26 @@
 """Steps that no annotation names: phase and tokens from the shapes of operators, and nothing where
 they do not tell."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from perfctl.orchestrator.ledger.usage.served import compute_kernel_time_share_with_layer
 from perfctl.orchestrator.ledger.usage.training import measure_passes
 from perfctl.parsers.kineto import trace as kineto_trace
-from perfctl.records.report import Report
 from perfctl.records.served_names import parse_capture_name, parse_served_step
 from perfctl.records.serving import ServedStep
 from tests.make import synthetic
-from tests.make.kineto import Event, kernel, launch, module, operation, written
+from tests.make.kineto import kernel, launch, module, operation, written
 
 VOCABULARY, WIDTH, HEADS, SEQUENCES, PROMPT = 50, 16, 2, 3, 7
 
 
-def shaped(name: str, at: int, *dims: list[int], number: int = 1) -> Event:
+def shaped(name, at, *dims, number=1):
     one = operation(name, at, 5, number)
     one["args"] |= {"Input Dims": list(dims), "Input type": ["c10::BFloat16"] * len(dims)}
     return one
 
 
-def forward(at: int, tokens: int, keys: int) -> list[Event]:
+def forward(at, tokens, keys):
     """One pass of transformers over SEQUENCES: look-up, attention, a product; its kernel runs
     long after."""
     rows = SEQUENCES * tokens
@@ -43,7 +38,7 @@ def forward(at: int, tokens: int, keys: int) -> list[Event]:
     ]
 
 
-def read(path: Path, *events: Event) -> Report:
+def read(path, *events):
     return kineto_trace.parse(written(path / "trace.json", *events))
 
 

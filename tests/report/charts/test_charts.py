@@ -7,7 +7,6 @@ import re
 import xml.etree.ElementTree as ET
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
@@ -33,7 +32,7 @@ from perfctl.records.report import Sample
 from tests.make.synthetic import make_run
 
 
-def drawing(label: str = "conv2", name: str = "s1-test") -> str:
+def drawing(label="conv2", name="s1-test"):
     lines = [
         charts.ChartLine(
             label,
@@ -47,7 +46,7 @@ def drawing(label: str = "conv2", name: str = "s1-test") -> str:
     return chart.svg
 
 
-def test_samples_are_a_line_a_device_against_time_and_a_constant_quantity_is_none() -> None:
+def test_samples_are_a_line_a_device_against_time_and_a_constant_quantity_is_none():
     none = (None,) * 4
     samples = [
         Sample(10**18 + at * 10**9, load, 5, *none, device)
@@ -63,9 +62,7 @@ def test_samples_are_a_line_a_device_against_time_and_a_constant_quantity_is_non
     assert busy[0] == "0%" and busy[-1] == "100%" and abs(busy.count("0%") - len(busy) / 2) <= 1
 
 
-def test_the_same_numbers_give_the_same_bytes_batch_sizes_are_ticks_and_inner_names_are_not_shared() -> (
-    None
-):
+def test_the_same_numbers_give_the_same_bytes_batch_sizes_are_ticks_and_inner_names_are_not_shared():
     assert drawing() == drawing()
     words = re.findall(r"<text[^>]*>([^<]*)</text>", drawing())
     assert {"16", "32", "64"} <= set(words)
@@ -75,7 +72,7 @@ def test_the_same_numbers_give_the_same_bytes_batch_sizes_are_ticks_and_inner_na
     assert not one & other
 
 
-def test_a_chart_that_was_drawn_still_lays_itself_out_in_another_size() -> None:
+def test_a_chart_that_was_drawn_still_lays_itself_out_in_another_size():
     with files.collect_charts() as kept:
         drawing()
     (figure,) = (one.figure for one in kept)
@@ -87,7 +84,7 @@ def test_a_chart_that_was_drawn_still_lays_itself_out_in_another_size() -> None:
     assert figure.axes[0].get_position().width < before  # labels take more of a narrow one
 
 
-def test_colours_come_from_the_page_and_a_name_with_markup_stays_text() -> None:
+def test_colours_come_from_the_page_and_a_name_with_markup_stays_text():
     svg = drawing()
     assert "var(--s0)" in svg and "var(--s1)" in svg and "var(--muted)" in svg
     assert not re.search(r"(?:fill|stroke): #(?:0101|0202|0303|0a0a)", svg)
@@ -99,12 +96,12 @@ def test_colours_come_from_the_page_and_a_name_with_markup_stays_text() -> None:
     assert label in words
 
 
-def shares(parts: dict[str, float]) -> str:
+def shares(parts):
     colours = {name: number for number, name in enumerate(parts)}
     return charts.draw_shares_chart("n", "t", "d", [("16", parts)], colours).svg
 
 
-def test_a_bar_is_as_wide_as_its_share_and_its_name_can_be_read_on_it() -> None:
+def test_a_bar_is_as_wide_as_its_share_and_its_name_can_be_read_on_it():
     svg = shares({"a": 0.25, "b": 0.75})
     widths = []
     for path, colour in re.findall(r'<path d="([^"]*)"[^>]*fill: var\(--s(\d)\)', svg):
@@ -118,11 +115,11 @@ def test_a_bar_is_as_wide_as_its_share_and_its_name_can_be_read_on_it() -> None:
     assert light is not None and "#0b0b0b" in light.group()
 
 
-def with_namespace(svg: str) -> str:
+def with_namespace(svg):
     return svg.replace("<svg ", '<svg xmlns:xlink="x" ', 1)
 
 
-def test_the_colors_of_drawings_are_the_light_colors_of_the_page() -> None:
+def test_the_colors_of_drawings_are_the_light_colors_of_the_page():
     sheet = resources.files("perfctl.templates").joinpath("style.css").read_text(encoding="utf-8")
     light = dict(re.findall(r"(--[a-z]+\d*):\s*(#[0-9a-f]{3,6})", sheet[: sheet.index("@media")]))
     assert len(files.VARIABLES) == 15
@@ -134,7 +131,7 @@ ROOT = Path(__file__).resolve().parents[3]
 DATA = ROOT / "tests" / "data"
 
 
-def test_an_axis_in_decades_has_two_to_eight_ticks_inside_its_ends() -> None:
+def test_an_axis_in_decades_has_two_to_eight_ticks_inside_its_ends():
     for seed in range(200):
         some = random.Random(seed)
         low = 10 ** some.uniform(-6, 15)
@@ -144,7 +141,7 @@ def test_an_axis_in_decades_has_two_to_eight_ticks_inside_its_ends() -> None:
         assert all(low <= tick <= high for tick in ticks) and ticks == sorted(set(ticks)), seed
 
 
-def test_the_ticks_of_a_drawn_axis_are_labelled() -> None:
+def test_the_ticks_of_a_drawn_axis_are_labelled():
     figure, axes = make_axes(
         x="FLOP", y="time", shows=(lambda x: f"{x:g}", lambda y: f"{y:g} s"), log=True
     )
@@ -166,7 +163,7 @@ STORES = {
 }
 
 
-def of_store(name: str, folder: Path) -> dict[str, Picture]:
+def of_store(name, folder):
     """Every chart of a store made from recordings, or of the recorded bench and speed-up."""
     if name == "speed-up":
         return charts_of(DATA / "recorded-speedup" / "lstm_cpu.json")
@@ -177,14 +174,14 @@ def of_store(name: str, folder: Path) -> dict[str, Picture]:
     return draw_available_charts(PlotOptions(store=folder / "perfctl.db"))
 
 
-def labelled(axis: Any, ends: tuple[float, float]) -> set[str]:
+def labelled(axis, ends):
     """Texts that stand beside the ticks inside the axis."""
     ticks = zip(axis.get_majorticklocs(), axis.get_majorticklabels(), strict=False)
     low, high = sorted(ends)
     return {label.get_text() for place, label in ticks if low <= place <= high} - {""}
 
 
-def placed(figure: Figure, *_: object, format: str, **__: object) -> None:
+def placed(figure, *_, format, **__):
     """In place of a file: everything gets its place at the file's size, and nothing is painted."""
     if format != "svg":  # the page's own drawing is before the size is set
         figure.draw_without_rendering()
@@ -192,8 +189,8 @@ def placed(figure: Figure, *_: object, format: str, **__: object) -> None:
 
 @pytest.mark.parametrize("name", [*STORES, "bench", "speed-up"])
 def test_every_log_axis_of_every_chart_of_the_recordings_has_two_labelled_ticks(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    name, tmp_path, monkeypatch
+):
     monkeypatch.setattr(Figure, "savefig", placed)
     found = of_store(name, tmp_path)
     assert found
@@ -209,7 +206,7 @@ def test_every_log_axis_of_every_chart_of_the_recordings_has_two_labelled_ticks(
     assert logarithmic or name in ("one batch size", "speed-up")
 
 
-def test_a_chart_of_few_points_of_a_bench_says_that_its_correlations_may_be_chance() -> None:
+def test_a_chart_of_few_points_of_a_bench_says_that_its_correlations_may_be_chance():
     points = load_bench_points(file=DATA / "bench-cpu" / "bench.json")
     nine = [point for point in points if point.family == "mlp"][:9]
     enough = {
@@ -229,7 +226,7 @@ def test_a_chart_of_few_points_of_a_bench_says_that_its_correlations_may_be_chan
 
 
 @pytest.mark.parametrize("length", [6, 12, 20, 80])
-def test_the_legend_of_a_saved_chart_lies_between_its_edges(tmp_path: Path, length: int) -> None:
+def test_the_legend_of_a_saved_chart_lies_between_its_edges(tmp_path, length):
     names = [f"{number}{'n' * (length - 1)}" for number in range(7)]
     with files.collect_charts() as kept:
         shares = dict.fromkeys(names, 1 / 7)

@@ -11,7 +11,7 @@ import pytest
 
 from perfctl.orchestrator.commands import compare as command
 from perfctl.orchestrator.compare.causes import align_rows_of_pair
-from perfctl.orchestrator.compare.compare import Comparison, ComparisonSide, compare_two_sides
+from perfctl.orchestrator.compare.compare import ComparisonSide, compare_two_sides
 from perfctl.orchestrator.compare.quantities import MEANING
 from perfctl.orchestrator.report.compare.page import (
     build_comparison_output,
@@ -26,7 +26,7 @@ from perfctl.orchestrator.report.compare.why import (
 )
 from perfctl.orchestrator.report.compare.words import describe_comparison
 from perfctl.orchestrator.report.page import page
-from perfctl.orchestrator.report.view import View, draw_view
+from perfctl.orchestrator.report.view import draw_view
 from perfctl.records.report import Kernel
 from tests.make import synthetic
 from tests.make.two_sides import QUIET, gpu_side
@@ -45,11 +45,11 @@ HOSTILE = (
 )
 
 
-def slower(hostile: str = "", torch: str = "2.8.0") -> Comparison:
+def slower(hostile="", torch="2.8.0"):
     """conv2 a fifth slower in B, with this name of a workload, a layer, kernels and a version."""
 
-    def rename(side: ComparisonSide) -> ComparisonSide:
-        def rename_kernel(kernel: Kernel) -> Kernel:
+    def rename(side):
+        def rename_kernel(kernel):
             layer = hostile if kernel.layer == "fc1" else kernel.layer
             name = f"{hostile} {side.label}" if kernel.layer == "fc2" else kernel.short_name
             return kernel._replace(layer=layer, short_name=name)
@@ -66,21 +66,19 @@ def slower(hostile: str = "", torch: str = "2.8.0") -> Comparison:
     return compare_two_sides(*(map(rename, sides) if hostile else sides), anyway=torch != "2.8.0")
 
 
-def terminal(found: Comparison) -> str:
+def terminal(found):
     return printed(draw_view(build_comparison_summary(found), 80))
 
 
-def sentences(comparison: Comparison) -> View:
+def sentences(comparison):
     return describe_comparison(comparison, [align_rows_of_pair(pair) for pair in comparison.pairs])
 
 
-def flat(text: str) -> str:
+def flat(text):
     return re.sub(r"\s+", " ", text)
 
 
-def test_page_terminal_and_markdown_say_the_same_sentences_and_a_kernel_not_what_its_layer_said() -> (
-    None
-):
+def test_page_terminal_and_markdown_say_the_same_sentences_and_a_kernel_not_what_its_layer_said():
     found = slower(torch="2.9.0")
     said = sentences(found)
     news, warnings = said.finding_and_warning_sentences
@@ -101,7 +99,7 @@ def test_page_terminal_and_markdown_say_the_same_sentences_and_a_kernel_not_what
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_names_stay_text_everywhere(name: str) -> None:
+def test_hostile_names_stay_text_everywhere(name):
     found = slower(name)
     plain, hostile = (
         outline(page.render_view(build_comparison_page(slower()))),
@@ -120,9 +118,7 @@ def test_hostile_names_stay_text_everywhere(name: str) -> None:
     assert build_comparison_output(found).pairs
 
 
-def test_every_link_of_the_page_leads_somewhere_in_it_and_the_same_comparison_gives_the_same_bytes() -> (
-    None
-):
+def test_every_link_of_the_page_leads_somewhere_in_it_and_the_same_comparison_gives_the_same_bytes():
     parsed = outline(page.render_view(build_comparison_page(slower())))
     targets = [
         value or "" for tag, name, value in parsed.attributes if (tag, name) == ("a", "href")
@@ -134,7 +130,7 @@ def test_every_link_of_the_page_leads_somewhere_in_it_and_the_same_comparison_gi
     )
 
 
-def test_a_page_of_nothing_is_a_page() -> None:
+def test_a_page_of_nothing_is_a_page():
     found = compare_two_sides(
         ComparisonSide("A", (synthetic.cpu_run(1, 16),)),
         ComparisonSide("B", (replace(synthetic.cpu_run(2, 16), workload="u"),)),
@@ -158,15 +154,15 @@ def test_a_page_of_nothing_is_a_page() -> None:
     ],
 )
 def test_changes_have_a_sign_and_one_decimal_and_factors_are_never_0(
-    change: float, text: str, interval: str, factor: str
-) -> None:
+    change, text, interval, factor
+):
     assert format_percent_change(change) == text
     assert format_interval((-0.5, change)) == interval
     assert format_factor(change) == factor
 
 
-def test_a_kernel_with_other_launches_has_the_time_of_one_launch() -> None:
-    def foreign(label: str, count: int, length: int) -> ComparisonSide:
+def test_a_kernel_with_other_launches_has_the_time_of_one_launch():
+    def foreign(label, count, length):
         kernels = [
             Kernel(launch, "gemm", start_ns=100_000 * launch, duration_ns=length)
             for launch in range(count)
@@ -182,7 +178,7 @@ def test_a_kernel_with_other_launches_has_the_time_of_one_launch() -> None:
 
 
 @pytest.mark.parametrize(("origin", "is_advised"), [("ingested", False), ("measured", True)])
-def test_only_sweeps_of_perfctl_are_advised_to_repeat(origin: str, is_advised: bool) -> None:
+def test_only_sweeps_of_perfctl_are_advised_to_repeat(origin, is_advised):
     (run,) = gpu_side("A", (1.0,), steps=1).runs
     side = ComparisonSide("A", (replace(run, origin=origin),))
     stated: list[str] = []

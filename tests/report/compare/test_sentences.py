@@ -1,11 +1,8 @@
 """The first sentences of a comparison: how the step changed, what is behind it, and which
 difference is the likeliest."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -14,23 +11,22 @@ from perfctl.orchestrator.compare.compare import ComparisonSide, compare_two_sid
 from perfctl.orchestrator.report.compare.why import describe_part_of_change
 from perfctl.orchestrator.report.compare.words import describe_comparison
 from perfctl.orchestrator.report.page.records import LONGEST, Finding
-from perfctl.orchestrator.report.view import View
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT, Kernel, Summary
 from tests.make import synthetic
 from tests.make.two_sides import GPU_STEP as STEP
 from tests.make.two_sides import QUIET, gpu_side
 
 
-def scaled(by: float) -> tuple[float, ...]:
+def scaled(by):
     return tuple(by * factor for factor in QUIET)
 
 
-def view_of(a: ComparisonSide, b: ComparisonSide, **how: Any) -> View:
+def view_of(a, b, **how):
     found = compare_two_sides(a, b, **how)
     return describe_comparison(found, [align_rows_of_pair(pair) for pair in found.pairs])
 
 
-def said(a: ComparisonSide, b: ComparisonSide, **how: Any) -> tuple[str, ...]:
+def said(a, b, **how):
     view = view_of(a, b, **how)
     for finding in view.findings:
         assert isinstance(finding, Finding)
@@ -59,11 +55,11 @@ def said(a: ComparisonSide, b: ComparisonSide, **how: Any) -> tuple[str, ...]:
         (1.0, "The step did not change by more than 5% at batch 64: "),
     ],
 )
-def test_several_repeats_say_how_the_step_changed(by: float, first: str) -> None:
+def test_several_repeats_say_how_the_step_changed(by, first):
     assert said(gpu_side("A", QUIET), gpu_side("B", scaled(by)))[0].startswith(first)
 
 
-def test_noise_is_said_in_one_sentence_with_the_repeats_that_would_do() -> None:
+def test_noise_is_said_in_one_sentence_with_the_repeats_that_would_do():
     wide = (1.0, 1.3, 0.8, 1.1, 0.9)
     sides = gpu_side("A", wide), gpu_side("B", (1.1, 0.9, 1.2, 1.0, 0.8))
     first = said(*sides)[0]
@@ -85,13 +81,13 @@ def test_noise_is_said_in_one_sentence_with_the_repeats_that_would_do() -> None:
     assert 5 < count < 40
 
 
-def test_one_run_each_of_few_steps_is_too_little_and_five_repeats_would_do() -> None:
+def test_one_run_each_of_few_steps_is_too_little_and_five_repeats_would_do():
     first = said(gpu_side("A", (1.0,), steps=3), gpu_side("B", (1.5,), steps=3))[0]
     assert first.startswith("The step took 50.0% longer at batch 64 (")
     assert "from too few values to judge: 5 repeats per side would suffice." in first
 
 
-def test_the_only_version_that_changed_is_named_with_the_reason() -> None:
+def test_the_only_version_that_changed_is_named_with_the_reason():
     news = said(
         gpu_side("A", QUIET, winograd=True), gpu_side("B", scaled(1.3), conv2=1.5, cudnn="9.99")
     )
@@ -103,7 +99,7 @@ def test_the_only_version_that_changed_is_named_with_the_reason() -> None:
     assert quiet[-1] == "No difference between the sides is a likely cause; cudnn differs."
 
 
-def test_the_same_kernels_are_said_to_be_the_same() -> None:
+def test_the_same_kernels_are_said_to_be_the_same():
     launches = 4 * 2 + 1  # four layers in two directions, and a copy of no layer
     news = said(gpu_side("A", QUIET), gpu_side("B", QUIET))
     assert news[1] == (
@@ -112,7 +108,7 @@ def test_the_same_kernels_are_said_to_be_the_same() -> None:
     )
 
 
-def test_the_layer_that_changed_most_is_named_also_if_its_kernels_are_the_same() -> None:
+def test_the_layer_that_changed_most_is_named_also_if_its_kernels_are_the_same():
     side = gpu_side("B", scaled(1.1), conv2=1.5)
     runs = tuple(
         synthetic.with_kernels(
@@ -126,7 +122,7 @@ def test_the_layer_that_changed_most_is_named_also_if_its_kernels_are_the_same()
     assert because.endswith(", with the same kernels.")
 
 
-def test_a_step_that_grew_between_its_kernels_is_not_laid_to_them() -> None:
+def test_a_step_that_grew_between_its_kernels_is_not_laid_to_them():
     b = gpu_side("B", QUIET)
     longer = tuple(
         synthetic.with_report(
@@ -143,7 +139,7 @@ def test_a_step_that_grew_between_its_kernels_is_not_laid_to_them() -> None:
     assert news[1].endswith("the rest is between kernels (host, launches, data).")
 
 
-def test_counts_stand_where_no_step_was_timed() -> None:
+def test_counts_stand_where_no_step_was_timed():
     rows = 4 * 2
     a, b = gpu_side("A", (1.0,), profiler="ncu"), gpu_side("B", (1.0,), profiler="ncu")
     assert said(a, b)[0] == (
@@ -152,8 +148,8 @@ def test_counts_stand_where_no_step_was_timed() -> None:
     )
 
 
-def test_without_steps_and_counts_the_kernels_of_the_report_are_added_up() -> None:
-    def foreign(label: str, factor: float) -> ComparisonSide:
+def test_without_steps_and_counts_the_kernels_of_the_report_are_added_up():
+    def foreign(label, factor):
         (run,) = gpu_side(label, (factor,)).runs
         kernels = [
             kernel._replace(step=None, layer=None, direction=None) for kernel in run.report.kernels
@@ -168,7 +164,7 @@ def test_without_steps_and_counts_the_kernels_of_the_report_are_added_up() -> No
     assert "perfctl does not judge this, because the number of steps is unknown." in news[0]
 
 
-def test_other_work_is_shown_and_called_not_comparable() -> None:
+def test_other_work_is_shown_and_called_not_comparable():
     news = said(gpu_side("A", QUIET), gpu_side("B", scaled(1.5), batch=128))
     assert news[0].startswith(
         "Not comparable (batch 64 in A, 128 in B): the step took 50.0% longer, 1.00 ms in A, 1.50 "
@@ -179,8 +175,8 @@ def test_other_work_is_shown_and_called_not_comparable() -> None:
     assert forced[0].startswith("The step is 50.0% slower at batch 64 / 128: ")
 
 
-def test_changes_of_layers_are_parts_of_the_steps_only_where_they_add_up_to_it() -> None:
-    def on_a_cpu(*changes: float) -> Any:
+def test_changes_of_layers_are_parts_of_the_steps_only_where_they_add_up_to_it():
+    def on_a_cpu(*changes):
         parts = tuple(SimpleNamespace(change=change) for change in changes)
         return SimpleNamespace(parts=parts, timed=True, has_kernels=False, whole=100e6)
 
@@ -195,8 +191,8 @@ def test_changes_of_layers_are_parts_of_the_steps_only_where_they_add_up_to_it()
     )
 
 
-def test_a_kernel_of_a_report_without_steps_is_gone_from_the_complete_report() -> None:
-    def foreign(label: str, *names: str) -> ComparisonSide:
+def test_a_kernel_of_a_report_without_steps_is_gone_from_the_complete_report():
+    def foreign(label, *names):
         kernels = [
             Kernel(launch, name, start_ns=10_000 * launch, duration_ns=5_000)
             for launch, name in enumerate(names)
@@ -209,8 +205,8 @@ def test_a_kernel_of_a_report_without_steps_is_gone_from_the_complete_report() -
     assert not any("per step" in text for text in stated)
 
 
-def test_a_layer_that_only_one_side_has_is_named_although_the_times_are_noise() -> None:
-    def without(layer: str, side: ComparisonSide) -> ComparisonSide:
+def test_a_layer_that_only_one_side_has_is_named_although_the_times_are_noise():
+    def without(layer, side):
         runs = [
             replace(
                 run,
@@ -228,7 +224,7 @@ def test_a_layer_that_only_one_side_has_is_named_although_the_times_are_noise() 
     assert not any(text.startswith("Only ") for text in said(a, b))
 
 
-def test_the_notes_of_several_batch_sizes_that_differ_in_numbers_are_one() -> None:
+def test_the_notes_of_several_batch_sizes_that_differ_in_numbers_are_one():
     found = compare_two_sides(gpu_side("A", QUIET), gpu_side("B", QUIET))
     (pair,) = found.pairs
     other = replace(pair, batch_a=128, batch_b=128, notes=("In A the CPU was busy: 90%",))
@@ -237,7 +233,7 @@ def test_the_notes_of_several_batch_sizes_that_differ_in_numbers_are_one() -> No
     assert view.warnings[:2] == ("In A the CPU was busy: 90% (highest of batch 64, 128).", "Once.")
 
 
-def test_reports_without_steps_layers_and_kernels_say_why_they_have_no_rows() -> None:
+def test_reports_without_steps_layers_and_kernels_say_why_they_have_no_rows():
     sides = [
         ComparisonSide(label, (synthetic.foreign_run(number, kernels=[], ranges=[]),))
         for number, label in enumerate("AB", 1)
@@ -247,7 +243,7 @@ def test_reports_without_steps_layers_and_kernels_say_why_they_have_no_rows() ->
     assert "perfctl torch -- PROGRAM" in text
 
 
-def test_a_reason_that_the_first_sentence_states_is_not_repeated() -> None:
+def test_a_reason_that_the_first_sentence_states_is_not_repeated():
     shares = (Summary(CPU_WAIT, 0.7, "ratio"), Summary(CPU_OTHERS, 0.9, "ratio"))
     sides = [
         ComparisonSide(

@@ -4,7 +4,6 @@ serious axe finding."""
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ OPEN_ALL = "document.querySelectorAll('details.single').forEach(part => { part.o
 """A4 without its margins, in CSS pixels."""
 
 
-def gpu_step(number: int, batch: int) -> Any:
+def gpu_step(number, batch):
     """An nsys run with ranges on two threads, two streams and a copy; every time made up from the
     batch size."""
     ranges, kernels = [], []
@@ -92,7 +91,7 @@ def gpu_step(number: int, batch: int) -> Any:
 
 
 @pytest.fixture(scope="session")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(tmp_path_factory):
     """A page with everything on it: a GPU sweep with counters, GPU steps with ranges, a CPU sweep,
     a failed run, a foreign report."""
     runs = synthetic.gpu_sweep(*synthetic.BATCHES)
@@ -105,7 +104,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small(tmp_path_factory):
     """One batch size of each kind: axe looks at every cell."""
     runs = [
         *synthetic.gpu_pair(1, 64),
@@ -117,12 +116,12 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def visit(browser: Any, written: Path) -> Iterator[Visit]:
+def visit(browser, written):
     with Visit(browser, written) as opened:
         yield opened
 
 
-def test_every_link_leads_to_what_it_names(visit: Visit) -> None:
+def test_every_link_leads_to_what_it_names(visit):
     links = visit.page.evaluate("""() => [...document.querySelectorAll("a[href]:not([data-trail])")].map(link => {
         const href = link.getAttribute("href"), target = href.startsWith("#") && document.querySelector(href);
         link.click();
@@ -135,7 +134,7 @@ def test_every_link_leads_to_what_it_names(visit: Visit) -> None:
         assert top < 900 and (top > -60 or at_the_end), href
 
 
-def test_every_table_sorts_both_ways_filters_and_gives_a_file(visit: Visit) -> None:
+def test_every_table_sorts_both_ways_filters_and_gives_a_file(visit):
     from playwright.sync_api import expect
 
     page = visit.page
@@ -173,8 +172,8 @@ def test_every_table_sorts_both_ways_filters_and_gives_a_file(visit: Visit) -> N
 
 
 def test_a_file_for_spreadsheets_holds_no_formula_and_a_foreign_script_does_not_run(
-    browser: Any, tmp_path: Path
-) -> None:
+    browser, tmp_path
+):
     names = ('=HYPERLINK("http://x.example")', "+1|cmd", "@a", "\tb", "-1+1")
     kernels = [
         Kernel(place, name, start_ns=place, duration_ns=9) for place, name in enumerate(names)
@@ -199,9 +198,7 @@ def test_a_file_for_spreadsheets_holds_no_formula_and_a_foreign_script_does_not_
         visit.troubles.clear()
 
 
-def test_a_column_sorts_charts_say_the_value_under_pointer_and_arrow_keys_and_folds_open(
-    visit: Visit,
-) -> None:
+def test_a_column_sorts_charts_say_the_value_under_pointer_and_arrow_keys_and_folds_open(visit):
     figure = visit.page.locator("#s1-launches")
     # as it opens
     assert figure.locator("th", has_text="time").get_attribute("aria-sort") == "descending"
@@ -235,7 +232,7 @@ def test_a_column_sorts_charts_say_the_value_under_pointer_and_arrow_keys_and_fo
         box.check()
 
 
-def test_hostile_names_are_text_in_the_browser(browser: Any, tmp_path: Path) -> None:
+def test_hostile_names_are_text_in_the_browser(browser, tmp_path):
     runs = []
     for number, name in enumerate(HOSTILE):
         step = gpu_step(2 * number + 1, 64)
@@ -285,7 +282,7 @@ def test_hostile_names_are_text_in_the_browser(browser: Any, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "options", [{}, {"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 844}}]
 )
-def test_axe_finds_nothing_serious(browser: Any, small: Path, options: dict[str, Any]) -> None:
+def test_axe_finds_nothing_serious(browser, small, options):
     with Visit(browser, small, **options) as visit:
         assert serious(visit) == []
 
@@ -305,7 +302,7 @@ def test_a_comparison_stands_alone_and_axe_finds_nothing_serious(
         assert serious(visit) == []
 
 
-def test_findings_tables_and_charts_stand_without_javascript(browser: Any, written: Path) -> None:
+def test_findings_tables_and_charts_stand_without_javascript(browser, written):
     with Visit(browser, written, java_script_enabled=False) as visit:
         for part in (
             ".findings li",
@@ -319,9 +316,7 @@ def test_findings_tables_and_charts_stand_without_javascript(browser: Any, writt
 @pytest.mark.parametrize(
     ("width", "media"), [(390, "screen"), (1280, "screen"), (PRINTED["width"], "print")]
 )
-def test_nothing_is_wider_than_the_screen_or_the_sheet(
-    browser: Any, written: Path, width: int, media: str
-) -> None:
+def test_nothing_is_wider_than_the_screen_or_the_sheet(browser, written, width, media):
     with Visit(browser, written, viewport={"width": width, "height": 900}) as visit:
         visit.page.emulate_media(media=media)
         assert visit.fits()
@@ -329,7 +324,7 @@ def test_nothing_is_wider_than_the_screen_or_the_sheet(
             assert visit.page.pdf(format="A4")[:5] == b"%PDF-"
 
 
-def test_a_hundred_thousand_rows_draw_only_what_is_visible(browser: Any, tmp_path: Path) -> None:
+def test_a_hundred_thousand_rows_draw_only_what_is_visible(browser, tmp_path):
     from playwright.sync_api import expect
 
     kernels = [

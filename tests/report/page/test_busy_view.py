@@ -4,7 +4,6 @@ of models; samples per second of accumulated steps."""
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -28,7 +27,6 @@ from perfctl.orchestrator.report.page.usage import (
     build_utilization_table,
     explain_missing_busy_share,
 )
-from perfctl.orchestrator.report.tables import Table
 from perfctl.records.report import Counter, Device, Kernel, MemoryFigure, Sample, Step, Summary
 from perfctl.records.run import Run
 from tests.make import synthetic
@@ -36,13 +34,13 @@ from tests.make import synthetic
 GPU = Device("a GPU", "gpu", memory_bytes=100_000)
 
 
-def cells(table: Table | None, heading: str) -> list[str]:
+def cells(table, heading):
     assert table is not None
     place = [column.label for column in table.columns].index(heading)
     return [row[place].text for row in table.rows]
 
 
-def made(number: int, batch: int, share: float, model: str = "resnet18") -> Run:
+def made(number, batch, share, model="resnet18"):
     kernels = [
         Kernel(0, "gemm", start_ns=0, duration_ns=int(share * 1e6) - 1),
         Kernel(1, "last", start_ns=10**6 - 1, duration_ns=1),
@@ -64,16 +62,14 @@ def made(number: int, batch: int, share: float, model: str = "resnet18") -> Run:
     return run
 
 
-def test_a_utilisation_far_below_a_tenth_of_a_percent_is_shown_and_not_rounded_to_zero() -> None:
+def test_a_utilisation_far_below_a_tenth_of_a_percent_is_shown_and_not_rounded_to_zero():
     run = synthetic.foreign_run(
         1, profiler="dlprof", kernels=[], summaries=(Summary("GPU Utilization", 0.010363, "%"),)
     )
     assert cells(build_utilization_table([RunUsage(run)]), "GPU busy (DLProf)") == ["0.0104%"]
 
 
-def test_ways_stand_side_by_side_waits_are_told_by_cause_and_memory_by_each_hand_that_measured_it() -> (
-    None
-):
+def test_ways_stand_side_by_side_waits_are_told_by_cause_and_memory_by_each_hand_that_measured_it():
     table = build_utilization_table([RunUsage(made(1, 1, 0.5))])
     assert (cells(table, "GPU busy (kernels)"), cells(table, "GPU busy (sampled)")) == (
         ["50.0%"],
@@ -89,7 +85,7 @@ def test_ways_stand_side_by_side_waits_are_told_by_cause_and_memory_by_each_hand
     assert "process, NVML" not in titles, "nothing was collected"
 
 
-def test_findings_say_from_where_on_the_gpu_is_busy_why_it_waits_and_what_fits() -> None:
+def test_findings_say_from_where_on_the_gpu_is_busy_why_it_waits_and_what_fits():
     runs = [made(batch, batch, share) for batch, share in ((1, 0.3), (5, 0.92), (10, 0.95))]
     texts = [finding.text for finding in describe_busy_batches([RunUsage(run) for run in runs])]
     (idle,) = describe_idle_gpu([PreparedRun(run) for run in runs], {}, {1: StepTime(1000)})
@@ -101,7 +97,7 @@ def test_findings_say_from_where_on_the_gpu_is_busy_why_it_waits_and_what_fits()
     assert not list(describe_busy_batches([RunUsage(synthetic.make_run())]))
 
 
-def test_both_drawings_hold_a_line_for_each_model() -> None:
+def test_both_drawings_hold_a_line_for_each_model():
     runs = [
         made(10 * place + batch, batch, batch / 20, model)
         for place, model in enumerate(("resnet18", "vgg11"))
@@ -113,7 +109,7 @@ def test_both_drawings_hold_a_line_for_each_model() -> None:
     assert "Memory (device in use), by batch size. resnet18 batch 1: 5" in memory.svg
 
 
-def test_where_no_share_can_be_said_the_reason_stands_there() -> None:
+def test_where_no_share_can_be_said_the_reason_stands_there():
     kernels = [Kernel(0, "k", start_ns=0, duration_ns=9), Kernel(1, "k", duration_ns=9)]
     said = explain_missing_busy_share([synthetic.make_run(profiler="nsys", kernels=kernels)])
     assert said is not None and said.startswith("1 of 2 kernels have no start or no duration")
@@ -128,7 +124,7 @@ def test_where_no_share_can_be_said_the_reason_stands_there() -> None:
     assert explain_missing_busy_share([synthetic.make_run()]) is None
 
 
-def test_many_short_waits_between_kernels_are_not_named_as_one() -> None:
+def test_many_short_waits_between_kernels_are_not_named_as_one():
     kernels = [
         Kernel(at, f"k{at}", start_ns=at * 1000, duration_ns=500, device_index=0) for at in range(6)
     ]
@@ -143,7 +139,7 @@ STEP_NS = 2_000_000.0
 STUDY = Study("mnist_cnn", "train", "fp32", "cpu", None, ())
 
 
-def shown(samples: float | None, batches: float) -> dict[str, str]:
+def shown(samples, batches):
     """Column -> text of the only row."""
     point = BatchPoint(
         8, TimeSpread(STEP_NS, STEP_NS, STEP_NS, 1, STEP_NS), "steps", {}, (), samples, batches
@@ -155,7 +151,7 @@ def shown(samples: float | None, batches: float) -> dict[str, str]:
     }
 
 
-def test_samples_a_second_count_every_batch_of_a_step() -> None:
+def test_samples_a_second_count_every_batch_of_a_step():
     one, two = shown(8, 1), shown(2 * 8, 2)
     assert "samples per step" not in one
     assert two["samples per step"] == "2 x 8 = 16"
@@ -167,13 +163,13 @@ def test_samples_a_second_count_every_batch_of_a_step() -> None:
     )
 
 
-def test_samples_that_do_not_fit_the_batch_size_give_no_rate() -> None:
+def test_samples_that_do_not_fit_the_batch_size_give_no_rate():
     row = shown(None, 2)
     assert not any(character.isdigit() for character in row.get("samples per second", ""))
 
 
-def test_a_run_of_unknown_version_does_not_name_its_tool_twice() -> None:
-    def runs(*named: tuple[str, str | None]) -> Any:
+def test_a_run_of_unknown_version_does_not_name_its_tool_twice():
+    def runs(*named):
         return [
             SimpleNamespace(profiler=profiler, profiler_version=version)
             for profiler, version in named
@@ -189,7 +185,7 @@ def test_a_run_of_unknown_version_does_not_name_its_tool_twice() -> None:
     )
 
 
-def test_a_batch_whose_run_is_not_complete_is_not_ranked() -> None:
+def test_a_batch_whose_run_is_not_complete_is_not_ranked():
     points = [
         BatchPoint(
             batch, TimeSpread(ns, ns, ns, 3, ns), "steps", {}, (), batch, is_complete=is_complete

@@ -4,10 +4,8 @@ sentences the same."""
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,12 +28,11 @@ from perfctl.orchestrator.predict.models.calculator import (
     CalculatorModel,
     build_planned_model,
 )
-from perfctl.orchestrator.predict.operations import StepMeasurement, StepSpec
+from perfctl.orchestrator.predict.operations import StepMeasurement
 from perfctl.orchestrator.predict.predict import predict_from_best_source
 from perfctl.orchestrator.predict.step_parts import compute_step_floor
 from perfctl.orchestrator.report.calculator import (
     CalculatorContents,
-    CalculatorView,
     ListedDevice,
     build_calculator_page,
 )
@@ -49,12 +46,12 @@ FAMILIES = ("vgg", "resnet", "inception", "mlp")
 
 
 @pytest.fixture(scope="module")
-def open_tab(browser: Any) -> Iterator[Any]:
+def open_tab(browser):
     """A function that opens a page and gives its tab."""
     with browser.new_context() as context:
         troubles: list[str] = []
 
-        def opened(file: Path) -> Any:
+        def opened(file):
             tab = context.new_page()
             tab.on("pageerror", lambda error: troubles.append(str(error)))
             tab.goto(file.as_uri())
@@ -67,7 +64,7 @@ def open_tab(browser: Any) -> Iterator[Any]:
 
 
 @pytest.fixture
-def traced(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
+def traced(monkeypatch):
     """One network for each family and optimizer is traced for PyTorch's allocator; the others go as
     without torch.
 
@@ -75,7 +72,7 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
     """
     real, seen = subjects._trace_step_memory_or_reason, set()
 
-    def storages(spec: str, optimizer: str, *rest: Any) -> Any:
+    def storages(spec, optimizer, *rest):
         key = (spec.partition(":")[0], optimizer)
         if key in seen:
             return None, ()
@@ -87,12 +84,8 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
 
 
 def test_page_and_command_agree_without_measurements(
-    open_tab: Any,
-    calculator_page: Path,
-    tmp_path: Path,
-    traced: set[tuple[str, str]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    open_tab, calculator_page, tmp_path, traced, monkeypatch
+):
     monkeypatch.chdir(tmp_path)  # without a results database
     tab, rng = open_tab(calculator_page), random.Random(20)
     devices = tab.locator("#c-device option").evaluate_all("all => all.map(one => one.value)")
@@ -144,13 +137,13 @@ MODELS = ("resnet:depth=34", "inception", "vgg:width=16", "resnet:depth=26,width
 
 
 @pytest.fixture(scope="module")
-def devices() -> dict[str, Device]:
+def devices():
     cpu = Machine("Desk CPU", "cpu", {"fp32": 4e11}, 4e10, 64e9, sms=16)
     return {name: find_device(name) for name in DEVICES[:-1]} | {"Desk CPU": Device(cpu, "made up")}
 
 
 @pytest.fixture(scope="module")
-def known(devices: dict[str, Device]) -> CalculatorContents:
+def known(devices):
     """Fits to made-up steps on three devices, and some of these steps themselves."""
     pytest.importorskip("sklearn")
     from perfctl.orchestrator.predict.fit import fit_steps
@@ -177,17 +170,17 @@ def known(devices: dict[str, Device]) -> CalculatorContents:
 
 
 @pytest.fixture(scope="module")
-def view(known: CalculatorContents) -> CalculatorView:
+def view(known):
     """What the page with all of them shows."""
     return build_calculator_page(known, date="2026-11-20", version="0")
 
 
 @pytest.fixture(scope="module")
-def written(view: CalculatorView) -> str:
+def written(view):
     return render_view(view, "calculator.html")
 
 
-def steps(machine: Machine) -> Iterator[StepMeasurement]:
+def steps(machine):
     rng = random.Random(machine.name)
     for depth in (18, 26, 34, 50, 101):
         for width in (16, 64):
@@ -210,7 +203,7 @@ def steps(machine: Machine) -> Iterator[StepMeasurement]:
                     )
 
 
-def case_of(model: str, batch: int, precision: str, optimizer: str) -> StepSpec:
+def case_of(model, batch, precision, optimizer):
     return model_of(model).network.make_step_spec(batch, precision, optimizer)
 
 
@@ -218,12 +211,8 @@ model_of = cache(build_planned_model)
 
 
 def test_page_and_python_agree_by_every_way_of_predicting(
-    open_tab: Any,
-    known: CalculatorContents,
-    written: str,
-    devices: dict[str, Device],
-    tmp_path: Path,
-) -> None:
+    open_tab, known, written, devices, tmp_path
+):
     file = tmp_path / "c.html"
     file.write_text(written, encoding="utf-8")
     rng = random.Random(21)
@@ -258,12 +247,8 @@ def test_page_and_python_agree_by_every_way_of_predicting(
 
 
 def test_where_the_time_goes_is_where_the_layers_shares_say(
-    open_tab: Any,
-    known: CalculatorContents,
-    view: CalculatorView,
-    devices: dict[str, Device],
-    tmp_path: Path,
-) -> None:
+    open_tab, known, view, devices, tmp_path
+):
     file = tmp_path / "c.html"
     grid = view.data["grid"] | {"measured": []}
     file.write_text(
@@ -301,15 +286,13 @@ def test_where_the_time_goes_is_where_the_layers_shares_say(
         assert mine / total == pytest.approx(convolutions, abs=0.02), choice
 
 
-def canonical_of(model: str) -> str:
+def canonical_of(model):
     """Without the optimizer that a measured step's name carries."""
     family, settings = parse_spec_settings(model)
     return format_canonical_spec(family, {**settings, "optimizer": "sgd"})
 
 
-def expected_of(
-    choice: dict[str, Any], known: CalculatorContents, device: Device
-) -> dict[str, Any]:
+def expected_of(choice, known, device):
     """Raises ValueError where there is nothing to predict."""
     case = case_of(choice["model"], choice["batch"], choice["precision"], choice["optimizer"])
     machine = device.machine
@@ -344,5 +327,5 @@ def expected_of(
     return result
 
 
-def test_a_page_of_a_store_with_fits_stays_small(written: str) -> None:
+def test_a_page_of_a_store_with_fits_stays_small(written):
     assert len(written.encode()) < 4e5

@@ -7,7 +7,6 @@ from __future__ import annotations
 import csv
 import re
 import threading
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,23 +28,23 @@ FREE = HASH.replace("resnet", "resnet:depth=26,width=32")
 
 
 @pytest.fixture(scope="module")
-def page(calculator_page: Path) -> Path:
+def page(calculator_page):
     return calculator_page
 
 
 @pytest.fixture
-def visit(browser: Any, page: Path) -> Iterator[Any]:
+def visit(browser, page):
     with Visit(browser, page) as opened:
         settled(opened.page)
         yield opened.page
 
 
-def settled(tab: Any) -> None:
+def settled(tab):
     """Curve and table are drawn."""
     tab.wait_for_selector("html[data-answered]:not([data-busy])", state="attached")
 
 
-def at(tab: Any, fragment: str) -> None:
+def at(tab, fragment):
     tab.evaluate(
         """hash => new Promise(done => { addEventListener("hashchange", () => setTimeout(done), { once: true });
         location.hash = hash; })""",
@@ -54,7 +53,7 @@ def at(tab: Any, fragment: str) -> None:
     settled(tab)
 
 
-def test_a_link_reproduces_the_choice_and_the_choice_makes_the_link(visit: Any) -> None:
+def test_a_link_reproduces_the_choice_and_the_choice_makes_the_link(visit):
     from playwright.sync_api import expect
 
     at(visit, HASH)
@@ -79,8 +78,8 @@ def test_a_link_reproduces_the_choice_and_the_choice_makes_the_link(visit: Any) 
 
 
 def test_the_slider_and_the_number_move_each_other_and_what_is_no_number_is_said_beside_the_box(
-    visit: Any,
-) -> None:
+    visit,
+):
     slider, box = visit.locator("#r-batch"), visit.locator("#c-batch")
     slider.focus()
     visit.keyboard.press("Home")
@@ -99,7 +98,7 @@ def test_the_slider_and_the_number_move_each_other_and_what_is_no_number_is_said
     assert visit.locator("#c-batch").input_value() == "64"
 
 
-def test_from_disk_the_page_says_in_a_sentence_what_free_parameters_need(visit: Any) -> None:
+def test_from_disk_the_page_says_in_a_sentence_what_free_parameters_need(visit):
     said = visit.locator("#from-disk")
     assert "perfctl serve" in said.inner_text() and said.inner_text().count(".") == 2
     assert visit.locator("#parameters *").count() == 0
@@ -111,8 +110,8 @@ def test_from_disk_the_page_says_in_a_sentence_what_free_parameters_need(visit: 
 
 
 def test_what_does_not_fit_says_by_how_much_and_a_precision_without_a_peak_gives_no_figure_but_the_reason(
-    visit: Any,
-) -> None:
+    visit,
+):
     at(visit, "#model=resnet&batch=8192&device=T4&optimizer=sgd")
     said = visit.locator("#sentence").inner_text()
     largest = visit.evaluate("""() => { const page = perfctlCalculator, [choice] = page.readChoice(location.hash);
@@ -130,9 +129,7 @@ def test_what_does_not_fit_says_by_how_much_and_a_precision_without_a_peak_gives
     assert visit.locator("#figures dd.no").count() == 4
 
 
-def test_every_figure_says_what_it_rests_on_and_where_the_time_goes_adds_up_to_the_step(
-    visit: Any,
-) -> None:
+def test_every_figure_says_what_it_rests_on_and_where_the_time_goes_adds_up_to_the_step(visit):
     notes = visit.locator("#notes").inner_text()
     assert (
         "Learned from measurements that others published" in notes
@@ -161,7 +158,7 @@ def test_every_figure_says_what_it_rests_on_and_where_the_time_goes_adds_up_to_t
     )
 
 
-def test_the_table_sorts_and_a_row_is_taken(visit: Any) -> None:
+def test_the_table_sorts_and_a_row_is_taken(visit):
     names = visit.locator("#gpus tbody button").all_inner_texts()
     assert len(names) == visit.locator("#c-device option").count()
     head = visit.locator("#gpus th", has_text="step")
@@ -177,7 +174,7 @@ def test_the_table_sorts_and_a_row_is_taken(visit: Any) -> None:
     assert visit.locator("#gpus tr[aria-current]").locator("button").inner_text() == name
 
 
-def test_the_table_is_saved_with_its_full_values_and_units(visit: Any) -> None:
+def test_the_table_is_saved_with_its_full_values_and_units(visit):
     with visit.expect_download() as waiting:
         visit.locator("#gpus").get_by_role("button", name="CSV").click()
     head, *rows = Path(waiting.value.path()).read_text(encoding="utf-8").splitlines()
@@ -194,7 +191,7 @@ def test_the_table_is_saved_with_its_full_values_and_units(visit: Any) -> None:
     )
 
 
-def test_the_curve_answers_to_the_arrow_keys_and_takes_a_batch(visit: Any) -> None:
+def test_the_curve_answers_to_the_arrow_keys_and_takes_a_batch(visit):
     visit.locator("#curve svg").focus()
     for _ in range(3):
         visit.keyboard.press("ArrowRight")
@@ -222,7 +219,7 @@ HOSTILE_LINKS = (
 )
 
 
-def test_hostile_links_are_text_and_said(visit: Any) -> None:
+def test_hostile_links_are_text_and_said(visit):
     for fragment in HOSTILE_LINKS:
         at(visit, fragment)
         assert visit.locator("img").count() == 0, fragment
@@ -242,13 +239,13 @@ def test_axe_finds_nothing_serious_and_nothing_is_wider_than_the_screen(
         assert serious(opened) == []
 
 
-def test_without_javascript_the_page_says_what_else_there_is(browser: Any, page: Path) -> None:
+def test_without_javascript_the_page_says_what_else_there_is(browser, page):
     with Visit(browser, page, java_script_enabled=False) as opened:
         assert "perfctl predict" in opened.page.locator(".answer").inner_text()
 
 
 @pytest.fixture(scope="module")
-def server(page: Path) -> Iterator[PageServer]:
+def server(page):
     answers = FamilyAnswers(partial(find_store_evidence, page.parent / "no.db"))
     digest = compute_calculator_digest()
     with PageServer(page.parent, "127.0.0.1", 0, lambda: "", answers.answer_query, digest) as found:
@@ -260,7 +257,7 @@ def server(page: Path) -> Iterator[PageServer]:
 
 
 @pytest.fixture
-def served(browser: Any, server: PageServer) -> Iterator[Any]:
+def served(browser, server):
     """A tab with the page as perfctl serve gives it, under its policy."""
     with browser.new_context(reduced_motion="reduce") as context:
         tab, troubles = context.new_page(), []
@@ -271,7 +268,7 @@ def served(browser: Any, server: PageServer) -> Iterator[Any]:
         assert troubles == []
 
 
-def test_through_serve_a_link_with_free_parameters_is_answered(served: Any) -> None:
+def test_through_serve_a_link_with_free_parameters_is_answered(served):
     from perfctl import predict
 
     said = served.locator("#sentence").inner_text()
@@ -291,8 +288,8 @@ def test_through_serve_a_link_with_free_parameters_is_answered(served: Any) -> N
 
 
 def test_through_serve_the_sliders_of_a_family_make_its_networks_and_depths_stop_at_whole_blocks(
-    served: Any,
-) -> None:
+    served,
+):
     from playwright.sync_api import expect
 
     at(served, "#model=mlp&batch=64&device=T4")
@@ -322,8 +319,8 @@ def test_through_serve_the_sliders_of_a_family_make_its_networks_and_depths_stop
 
 
 def test_through_serve_what_cannot_be_is_refused_with_the_reason_and_a_server_that_ended_is_said(
-    served: Any,
-) -> None:
+    served,
+):
     from playwright.sync_api import expect
 
     at(served, "#model=resnet:depth=27&batch=64&device=T4")
@@ -344,8 +341,8 @@ def test_through_serve_what_cannot_be_is_refused_with_the_reason_and_a_server_th
 
 
 def test_it_opens_on_a_gpu_with_a_price_of_the_newest_date_in_mixed_precision_and_the_command_names_the_type(
-    visit: Any,
-) -> None:
+    visit,
+):
     assert visit.locator("#c-precision").input_value() == "mixed"
     alone = [
         price
@@ -373,7 +370,7 @@ def test_it_opens_on_a_gpu_with_a_price_of_the_newest_date_in_mixed_precision_an
     assert "has no tensor cores for bf16 or fp16" in visit.locator("#notes").inner_text()
 
 
-def test_the_devices_are_sorted_by_cost_or_by_time_and_the_link_keeps_which(visit: Any) -> None:
+def test_the_devices_are_sorted_by_cost_or_by_time_and_the_link_keeps_which(visit):
     from playwright.sync_api import expect
 
     exact = visit.evaluate("""() => { const page = perfctlCalculator, choice = page.firstChoice();
@@ -403,7 +400,7 @@ def test_the_devices_are_sorted_by_cost_or_by_time_and_the_link_keeps_which(visi
     assert visit.locator("#gpus tbody button").first.inner_text() == names[0]
 
 
-def test_a_column_of_times_has_one_unit_and_costs_have_cents(visit: Any) -> None:
+def test_a_column_of_times_has_one_unit_and_costs_have_cents(visit):
     for link in ("#model=vgg&epochs=90", "#model=inception&epochs=900&batch=1"):
         at(visit, link)
         for column in (2, 7):
@@ -415,7 +412,7 @@ def test_a_column_of_times_has_one_unit_and_costs_have_cents(visit: Any) -> None
         ), costs
 
 
-def test_a_curve_that_is_nearly_flat_has_two_labelled_ticks(visit: Any) -> None:
+def test_a_curve_that_is_nearly_flat_has_two_labelled_ticks(visit):
     found = visit.evaluate("""() => [[1, 1.3], [3.1, 3.5], [9.4e-4, 1.1e-3], [12, 90], [1, 1e6]].map(([low, high]) =>
         perfctlCalculator.tickValues(low, high, 1).map((v) => [v >= low * 0.999 && v <= high * 1.001, Number(v.toPrecision(3))]))""")
     for ticks in found:

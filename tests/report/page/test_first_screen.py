@@ -29,23 +29,23 @@ ORDERS = """() => [...document.querySelectorAll("th[aria-sort]")].map(head => {
 })"""
 
 
-def made(paths: tuple[str, ...], folder: Path) -> Path:
+def made(paths, folder):
     store = folder / "perfctl.db"
     ingest([ROOT / path for path in paths], store, jobs=1)
     return report(store, folder / "page.html").path
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def demo(tmp_path_factory):
     return made(RECORDED, tmp_path_factory.mktemp("demo"))
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def study(tmp_path_factory):
     return made(("examples/mnist_v100_study",), tmp_path_factory.mktemp("study"))
 
 
-def deep_run(number: int, batch: int) -> Any:
+def deep_run(number, batch):
     """Two steps of 160 layers on a CPU; a later layer takes more time."""
     ranges, calls = [], []
     for step in range(2):
@@ -95,9 +95,7 @@ def deep_run(number: int, batch: int) -> Any:
     )
 
 
-def test_the_first_screen_has_findings_matrix_and_the_heads_of_both_charts(
-    browser: Any, demo: Path
-) -> None:
+def test_the_first_screen_has_findings_matrix_and_the_heads_of_both_charts(browser, demo):
     with Visit(browser, demo) as visit:
         tops = [
             max(visit.page.locator(part).evaluate_all(TOPS)[:most])
@@ -110,7 +108,7 @@ def test_the_first_screen_has_findings_matrix_and_the_heads_of_both_charts(
         assert all(0 < top < SCREEN - 50 for top in tops), tops
 
 
-def test_why_the_count_is_flat_is_answered_by_at_most_two_clicks(browser: Any, study: Path) -> None:
+def test_why_the_count_is_flat_is_answered_by_at_most_two_clicks(browser, study):
     with Visit(browser, study) as visit:
         finding = visit.page.locator(
             "#s1 .findings li", has_text="do not change with the batch size"
@@ -125,7 +123,7 @@ def test_why_the_count_is_flat_is_answered_by_at_most_two_clicks(browser: Any, s
         assert "batch of 1,000" in finding.first.inner_text()
 
 
-def test_tables_say_the_order_in_which_they_open(browser: Any, demo: Path) -> None:
+def test_tables_say_the_order_in_which_they_open(browser, demo):
     with Visit(browser, demo) as visit:
         orders = visit.page.evaluate(ORDERS)
         assert len(orders) > 1
@@ -133,9 +131,7 @@ def test_tables_say_the_order_in_which_they_open(browser: Any, demo: Path) -> No
             assert values == sorted(values, reverse=order == "descending"), label
 
 
-def test_a_page_of_160_layers_prints_every_row_of_the_matrix_and_the_totals(
-    browser: Any, tmp_path: Path
-) -> None:
+def test_a_page_of_160_layers_prints_every_row_of_the_matrix_and_the_totals(browser, tmp_path):
     file = write_page(tmp_path, [deep_run(1, 4), deep_run(2, 8)])
     with Visit(browser, file) as visit:
         assert (

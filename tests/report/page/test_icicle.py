@@ -1,11 +1,6 @@
 """The icicle: every part is as long as the ledger says, no child is longer than its parent, and it
 works by keyboard."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from perfctl.orchestrator.report.page.timeline import KERNELS_MAX, build_icicles
@@ -16,11 +11,11 @@ from tests.report.page.test_browser import gpu_step
 from tests.report.visit import Visit, write_page
 
 
-def below(view: dict[str, Any], node: int) -> list[int]:
+def below(view, node):
     return [place for place, parent in enumerate(view["parent"]) if parent == node]
 
 
-def test_parts_add_up_and_layers_take_what_the_ledger_says() -> None:
+def test_parts_add_up_and_layers_take_what_the_ledger_says():
     found = analysed(gpu_step(1, 16), gpu_step(2, 64))
     views = build_icicles(found, {})
     assert [view["label"] for view in views] == ["batch 16", "batch 64"]
@@ -40,7 +35,7 @@ def test_parts_add_up_and_layers_take_what_the_ledger_says() -> None:
     assert sum(bool(trail) for trail in views[0]["trail"]) == len(found.ledger.rows) // 2
 
 
-def test_dotted_layers_are_nested_and_many_kernels_become_one_part() -> None:
+def test_dotted_layers_are_nested_and_many_kernels_become_one_part():
     kernels = [
         Kernel(
             n,
@@ -77,7 +72,7 @@ def test_dotted_layers_are_nested_and_many_kernels_become_one_part() -> None:
         pytest.param((9, 1, 2, 4), 3, id="the mean of the middle two of four"),
     ],
 )
-def test_the_parts_are_those_of_the_median_step(factors: tuple[int, ...], median: int) -> None:
+def test_the_parts_are_those_of_the_median_step(factors, median):
     durations = {"conv": 100, "fc": 10}
     kernels = [
         Kernel(
@@ -106,7 +101,7 @@ def test_the_parts_are_those_of_the_median_step(factors: tuple[int, ...], median
     }
 
 
-def test_a_report_without_layers_is_split_by_kernel_family_and_ncu_gives_none() -> None:
+def test_a_report_without_layers_is_split_by_kernel_family_and_ncu_gives_none():
     kernels = [
         Kernel(0, "ampere_sgemm_128x64_tn", duration_ns=30),
         Kernel(1, "some_kernel", duration_ns=12),
@@ -127,9 +122,7 @@ def test_a_report_without_layers_is_split_by_kernel_family_and_ncu_gives_none() 
     )
 
 
-def test_a_click_enters_a_part_escape_leads_out_and_the_address_keeps_it(
-    browser: Any, tmp_path: Path
-) -> None:
+def test_a_click_enters_a_part_escape_leads_out_and_the_address_keeps_it(browser, tmp_path):
     file = write_page(tmp_path, [gpu_step(1, 16), gpu_step(2, 64)])
     with Visit(browser, file) as visit:
         visit.page.locator(".icicle .field button", has_text="conv2").first.click()

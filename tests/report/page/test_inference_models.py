@@ -1,12 +1,8 @@
 """Inference on the page: all models and batch sizes in one part, each quantity once, and what is
 not drawn says why."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -19,9 +15,7 @@ from perfctl.orchestrator.report.studies.inference_fields import (
     join_facts_of_models,
     list_inference_findings,
 )
-from perfctl.orchestrator.report.view import View
 from perfctl.records.report import Gap, Step, Summary
-from perfctl.records.run import Run
 from tests.make import synthetic
 from tests.report.evidence import unproved
 
@@ -34,7 +28,7 @@ SCORED = (
 )
 
 
-def answers(model: str, batch: int, took: Sequence[float], *, load: int = 1, **changes: Any) -> Run:
+def answers(model, batch, took, *, load=1, **changes):
     """A batch for each of ``took``, the ms that it computes after ``load`` ms and 1 ms of copies."""
     steps = [
         Step(number, phase, None, round(length * MS))
@@ -59,9 +53,7 @@ def answers(model: str, batch: int, took: Sequence[float], *, load: int = 1, **c
     return synthetic.make_run(batch, batch_size=batch, **{**given, **changes})
 
 
-def sweep(
-    *models: tuple[str, Sequence[tuple[int, float]]], images: int = 400, **changes: Any
-) -> list[Run]:
+def sweep(*models, images=400, **changes):
     """Every model at its batches, of so many ms of computation, give or take 2%."""
     made = [
         answers(
@@ -79,16 +71,16 @@ def sweep(
 TWO = (("fast_net", ((1, 4), (4, 10), (20, 50))), ("slow_net", ((1, 20), (4, 60), (20, 200))))
 
 
-def stated(part: View) -> list[Finding]:
+def stated(part):
     return [item for item in part.findings if isinstance(item, Finding)]
 
 
-def view(runs: Sequence[Run]) -> View:
+def view(runs):
     first, *_ = build_report_view(runs, generated_at=MADE).chapters
     return first
 
 
-def test_several_models_are_one_part_of_the_page_and_their_details_are_folded() -> None:
+def test_several_models_are_one_part_of_the_page_and_their_details_are_folded():
     page = build_report_view(sweep(*TWO), generated_at=MADE)
     joint, *details = page.chapters
     assert page.title == joint.title == "Inference: fast_net, slow_net"
@@ -97,7 +89,7 @@ def test_several_models_are_one_part_of_the_page_and_their_details_are_folded() 
     assert "inference" not in keys and not {"latency", "throughput"} & {*keys}, "each quantity once"
 
 
-def test_the_headline_names_the_fastest_model_its_batch_and_by_how_much() -> None:
+def test_the_headline_names_the_fastest_model_its_batch_and_by_how_much():
     """Means: 10 ms of computation at batch 4 is a step of 12 ms; slow_net is best at batch 20, with
     202 ms."""
     found = view(sweep(*TWO))
@@ -120,14 +112,14 @@ def test_the_headline_names_the_fastest_model_its_batch_and_by_how_much() -> Non
 
 
 @pytest.mark.parametrize("images", [400, 60])
-def test_every_number_of_a_finding_is_in_the_table_it_leads_to(images: int) -> None:
+def test_every_number_of_a_finding_is_in_the_table_it_leads_to(images):
     found = view(sweep(*TWO, images=images))
     assert len(found.findings) > 4
     for item in stated(found):
         assert not (lacking := unproved(item, found)), (item.text, lacking)
 
 
-def test_models_that_the_steps_cannot_tell_apart_have_no_winner_and_few_batches_say_so() -> None:
+def test_models_that_the_steps_cannot_tell_apart_have_no_winner_and_few_batches_say_so():
     same = view(sweep(("a_net", ((4, 10.0),)), ("b_net", ((4, 10.01),))))
     assert "cannot be told apart" in stated(same)[0].text
     few = view(sweep(("a_net", ((4, 10),)), ("b_net", ((4, 30),)), images=20))
@@ -143,13 +135,11 @@ def test_models_that_the_steps_cannot_tell_apart_have_no_winner_and_few_batches_
         ({2: 5}, 2),
     ],
 )
-def test_more_batch_stops_paying_where_no_larger_one_gives_a_tenth_more(
-    rates: dict[int, float], since: int
-) -> None:
+def test_more_batch_stops_paying_where_no_larger_one_gives_a_tenth_more(rates, since):
     assert find_largest_batch_with_throughput_gain(rates) == since
 
 
-def test_where_more_batch_stops_paying_is_said_and_1_0_times_is_put_in_words() -> None:
+def test_where_more_batch_stops_paying_is_said_and_1_0_times_is_put_in_words():
     texts = [item.text for item in stated(view(sweep(("net", ((1, 2), (4, 10), (20, 50.5))))))]
     # 333 to 381: 14% more
     pays = "A larger batch gives under 10% more images/s from these batch sizes on: net"
@@ -162,7 +152,7 @@ def test_where_more_batch_stops_paying_is_said_and_1_0_times_is_put_in_words() -
     )
 
 
-def test_what_is_not_known_is_no_chart_but_one_sentence() -> None:
+def test_what_is_not_known_is_no_chart_but_one_sentence():
     gaps = (Gap("top1", "not_available", "the weights are random"),)
     runs = sweep(("net", ((40, 100), (100, 200))), summaries=(), gaps=gaps)
     sections = {section.key: section for section in view(runs).chapters}
@@ -176,7 +166,7 @@ def test_what_is_not_known_is_no_chart_but_one_sentence() -> None:
     assert sections["utilization"].charts == ()
 
 
-def test_a_failed_batch_stands_above_the_folds() -> None:
+def test_a_failed_batch_stands_above_the_folds():
     runs = sweep(*TWO)
     runs[-1] = replace(runs[-1], status="failed", reason="out of memory")
     assert any(
@@ -186,7 +176,7 @@ def test_a_failed_batch_stands_above_the_folds() -> None:
     )
 
 
-def test_accuracy_of_a_handful_of_images_has_no_interval_but_what_would_give_one() -> None:
+def test_accuracy_of_a_handful_of_images_has_no_interval_but_what_would_give_one():
     few = (Summary("images", 4, "count"), Summary("top1", 0.5, "ratio"))
     (section,) = [
         part for part in view(sweep(*TWO, summaries=few)).chapters if part.key == "accuracy"
@@ -201,18 +191,18 @@ def test_accuracy_of_a_handful_of_images_has_no_interval_but_what_would_give_one
     assert section.charts[0].note == "too few images for a 95% interval"
 
 
-def test_a_sentence_has_as_many_models_as_fit() -> None:
+def test_a_sentence_has_as_many_models_as_fit():
     facts = [letter * 70 for letter in "ab"]
     assert [*join_facts_of_models("Slow:", facts)] == [f"Slow: {facts[0]} and others."]
     assert [*join_facts_of_models("Slow:", ["a", "b"])] == ["Slow: a; b."]
 
 
-def infer(batch: int, compute: int = 10, slow: int = 10, count: int = 40, **changes: Any) -> Run:
+def infer(batch, compute=10, slow=10, count=40, **changes):
     took = [compute if number % 10 else max(slow, compute) for number in range(count)]
     return answers("resnet18", batch, took, **changes)
 
 
-def accuracy(top1: float | None, top5: float | None = 0.9) -> tuple[Summary, ...]:
+def accuracy(top1, top5=0.9):
     return (
         Summary("images", 3000, "count"),
         Summary("top1", top1, "ratio"),
@@ -220,13 +210,11 @@ def accuracy(top1: float | None, top5: float | None = 0.9) -> tuple[Summary, ...
     )
 
 
-def said(*runs: Any) -> str:
+def said(*runs):
     return " ".join(item.text for item in list_inference_findings(runs))
 
 
-def test_throughput_is_said_for_the_smallest_the_largest_and_the_best_batch_and_an_uneven_tail() -> (
-    None
-):
+def test_throughput_is_said_for_the_smallest_the_largest_and_the_best_batch_and_an_uneven_tail():
     text = said(infer(1, compute=10), infer(5, compute=20), infer(10, compute=90))
     assert (
         "is: resnet18 11.0 ms at batch 1 (p95 11.0 ms, 40 batches), "
@@ -239,9 +227,7 @@ def test_throughput_is_said_for_the_smallest_the_largest_and_the_best_batch_and_
     assert "varies" not in said(infer(4))
 
 
-def test_waiting_for_images_is_said_where_it_is_a_fifth_of_a_step_and_never_for_synthetic_ones() -> (
-    None
-):
+def test_waiting_for_images_is_said_where_it_is_a_fifth_of_a_step_and_never_for_synthetic_ones():
     assert "wait for images (--dataloader-workers 2" in said(infer(4, load=10))
     assert "resnet18 47.6% at batch 4" in said(infer(4, load=10))
     assert "--dataloader-workers 8" in said(
@@ -251,9 +237,7 @@ def test_waiting_for_images_is_said_where_it_is_a_fifth_of_a_step_and_never_for_
     assert "wait" not in said(infer(4, load=10, facts={"option:data": "synthetic"}))
 
 
-def test_accuracy_is_said_once_only_where_there_is_one_and_with_what_moves_with_the_batch_size() -> (
-    None
-):
+def test_accuracy_is_said_once_only_where_there_is_one_and_with_what_moves_with_the_batch_size():
     text = said(infer(1, summaries=accuracy(0.698)), infer(5, summaries=accuracy(0.698)))
     assert text.count("The top-1 accuracy is: resnet18 69.8% (68.1% to 71.4%) of 3,000 images") == 1
     assert "top-5 90.0%" in text
@@ -263,7 +247,7 @@ def test_accuracy_is_said_once_only_where_there_is_one_and_with_what_moves_with_
     assert "because kernels round differently: resnet18." in text
 
 
-def test_what_is_not_known_is_a_dash_with_its_reason_and_runs_of_training_have_no_part() -> None:
+def test_what_is_not_known_is_a_dash_with_its_reason_and_runs_of_training_have_no_part():
     gaps = tuple(
         Gap(name, "not_available", "the weights are random") for name in ("top1", "top5", "loss")
     )

@@ -1,12 +1,6 @@
 """A layer chosen in one view lights up in every view, stays in the address, and goes dark with
 Escape; the trail by mouse, keyboard and link."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from tests.make import synthetic
@@ -19,24 +13,22 @@ LIT = """() => Object.fromEntries([
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def page(tmp_path_factory):
     return write_page(tmp_path_factory.mktemp("lit"), with_levels(synthetic.gpu_sweep(16, 64)))
 
 
 @pytest.fixture
-def visit(browser: Any, page: Path) -> Iterator[Visit]:
+def visit(browser, page):
     with Visit(browser, page) as opened:
         yield opened
 
 
-def everywhere(visit: Visit, layer: str) -> None:
+def everywhere(visit, layer):
     """Every view has lit parts, all of them of this layer."""
     assert set(map(tuple, visit.page.evaluate(LIT).values())) == {(layer,)}
 
 
-def test_a_name_in_the_matrix_lights_every_view_and_the_link_lights_them_again(
-    visit: Visit,
-) -> None:
+def test_a_name_in_the_matrix_lights_every_view_and_the_link_lights_them_again(visit):
     visit.page.locator(".matrix tbody b", has_text="conv2").first.click()
     everywhere(visit, "conv2")
     assert "layer=conv2&direction=forward" in visit.page.url
@@ -51,7 +43,7 @@ def test_a_name_in_the_matrix_lights_every_view_and_the_link_lights_them_again(
     assert visit.page.locator(".lit").count() == 0 and "layer=" not in visit.page.url
 
 
-def test_names_are_one_tab_stop_a_table_and_work_by_keyboard(visit: Visit) -> None:
+def test_names_are_one_tab_stop_a_table_and_work_by_keyboard(visit):
     names = visit.page.locator(".matrix tbody b[role=button]")
     assert names.count() == 8 and visit.page.locator(".matrix tbody b[tabindex='0']").count() == 1
     names.first.focus()
@@ -62,7 +54,7 @@ def test_names_are_one_tab_stop_a_table_and_work_by_keyboard(visit: Visit) -> No
     assert visit.page.locator(".lit").count() == 0, "a second time ends it"
 
 
-def test_a_point_of_the_roofline_says_its_numbers_and_opens_the_trail(visit: Visit) -> None:
+def test_a_point_of_the_roofline_says_its_numbers_and_opens_the_trail(visit):
     chart = visit.page.locator("#s1-roofline svg.chart")
     link = chart.locator('a[data-trail="conv2/forward/64"]').first
     link.locator(".hit").hover()
@@ -91,7 +83,7 @@ def test_a_point_of_the_roofline_says_its_numbers_and_opens_the_trail(visit: Vis
     assert visit.page.locator(".trail").is_visible()
 
 
-def test_the_icicle_lights_what_is_entered_and_the_event_alone_is_enough(visit: Visit) -> None:
+def test_the_icicle_lights_what_is_entered_and_the_event_alone_is_enough(visit):
     visit.page.locator(".icicle .field button", has_text="conv2").first.click()
     everywhere(visit, "conv2")
     visit.page.evaluate(
@@ -106,8 +98,8 @@ def test_the_icicle_lights_what_is_entered_and_the_event_alone_is_enough(visit: 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_phone_lights_by_touch_without_scrolling_sideways_and_axe_finds_nothing(
-    browser: Any, page: Path, scheme: str
-) -> None:
+    browser, page, scheme
+):
     with Visit(
         browser, page, viewport={"width": 390, "height": 844}, has_touch=True, color_scheme=scheme
     ) as visit:
@@ -122,7 +114,7 @@ def test_a_phone_lights_by_touch_without_scrolling_sideways_and_axe_finds_nothin
 CELL = '.matrix a[data-trail="conv2/forward/64"]'
 
 
-def test_a_click_on_a_ratio_opens_its_trail_and_the_link_opens_it_again(visit: Visit) -> None:
+def test_a_click_on_a_ratio_opens_its_trail_and_the_link_opens_it_again(visit):
     visit.page.locator(CELL).click()
     panel = visit.page.locator(".trail")
     panel.wait_for(state="visible")
@@ -143,9 +135,7 @@ def test_a_click_on_a_ratio_opens_its_trail_and_the_link_opens_it_again(visit: V
     )
 
 
-def test_the_keyboard_reaches_every_cell_from_one_tab_stop_and_escape_leads_back(
-    visit: Visit,
-) -> None:
+def test_the_keyboard_reaches_every_cell_from_one_tab_stop_and_escape_leads_back(visit):
     assert visit.page.locator('.matrix a[tabindex="0"]').count() == 1
     visit.page.locator('.matrix a[tabindex="0"]').focus()
     visit.page.keyboard.press("ArrowRight")
@@ -159,7 +149,7 @@ def test_the_keyboard_reaches_every_cell_from_one_tab_stop_and_escape_leads_back
     assert visit.page.evaluate("document.activeElement.dataset.trail") == chosen
 
 
-def test_the_switch_shows_shares_and_stays_in_the_address(visit: Visit) -> None:
+def test_the_switch_shows_shares_and_stays_in_the_address(visit):
     visit.page.locator('.matrix input[value="share"]').check()
     assert (
         visit.page.locator(f"{CELL} .m-share").is_visible()
@@ -170,7 +160,7 @@ def test_the_switch_shows_shares_and_stays_in_the_address(visit: Visit) -> None:
     assert visit.page.locator(f"{CELL} .m-share").is_visible()
 
 
-def test_back_closes_the_trail_that_a_click_opened_and_stays_on_the_page(visit: Visit) -> None:
+def test_back_closes_the_trail_that_a_click_opened_and_stays_on_the_page(visit):
     before = visit.page.url
     for _ in range(2):
         visit.page.locator(CELL).click()
@@ -182,7 +172,7 @@ def test_back_closes_the_trail_that_a_click_opened_and_stays_on_the_page(visit: 
     visit.page.locator(".trail").wait_for(state="visible")
 
 
-def test_escape_takes_back_the_entry_of_the_trail_and_keeps_the_light(visit: Visit) -> None:
+def test_escape_takes_back_the_entry_of_the_trail_and_keeps_the_light(visit):
     visit.page.locator(CELL).click()
     visit.page.locator(".trail").wait_for(state="visible")
     visit.page.keyboard.press("Escape")

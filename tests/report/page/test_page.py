@@ -1,15 +1,12 @@
 """The page: self-contained, the same every time, hostile names harmless, nothing unknown shown
 as 0; an overview of several run groups first."""
 
-from __future__ import annotations
-
 import json
 import re
 from base64 import b64encode
 from dataclasses import replace
 from functools import cache
 from hashlib import sha256
-from typing import Any
 
 import pytest
 
@@ -37,36 +34,32 @@ SIGNED = (("−", -480_000), ("+", 480_000))
 NAMES = (*HOSTILE, "{{ 7 * 7 }} {% raw %} $\\frac{1}{2}$ \x00 \ud800")
 
 
-def html(*runs: Any) -> str:
+def html(*runs):
     return render_view(build_report_view(runs, generated_at=WHEN), "run.html")
 
 
 @pytest.fixture(scope="module")
-def sweep() -> list[Any]:
+def sweep():
     return synthetic.gpu_sweep(*synthetic.BATCHES)
 
 
 @pytest.fixture(scope="module")
-def page(sweep: list[Any]) -> str:
+def page(sweep):
     return html(*sweep)
 
 
 @cache
-def harmless(length: int) -> Any:
+def harmless(length):
     """A page of plain names of this length: long findings are folded."""
     return outline(html(*hostile("h" * length)))
 
 
-def test_the_same_runs_give_the_same_bytes_and_no_runs_a_page_that_says_so(
-    sweep: list[Any], page: str
-) -> None:
+def test_the_same_runs_give_the_same_bytes_and_no_runs_a_page_that_says_so(sweep, page):
     assert html(*sweep) == page
     assert "There are no runs to show" in html()
 
 
-def test_nothing_is_loaded_from_elsewhere_and_the_full_figure_from_the_dimensions_is_there(
-    page: str,
-) -> None:
+def test_nothing_is_loaded_from_elsewhere_and_the_full_figure_from_the_dimensions_is_there(page):
     assert not re.search(
         r"(?:src|href)\s*=\s*[\"']?\s*(?:https?:)?//|url\(\s*[\"']?(?:https?:)?//|@import", page
     )
@@ -76,7 +69,7 @@ def test_nothing_is_loaded_from_elsewhere_and_the_full_figure_from_the_dimension
     assert "1.36\u00a0<u>GFLOP</u>" in page and "1 multiply-add = 2 FLOPs" in page
 
 
-def test_every_link_leads_to_a_place_in_the_page_and_ids_are_unique(sweep: list[Any]) -> None:
+def test_every_link_leads_to_a_place_in_the_page_and_ids_are_unique(sweep):
     found = outline(html(*sweep, synthetic.foreign_run(50), synthetic.foreign_run(51)))
     targets = {
         value[1:]
@@ -87,8 +80,8 @@ def test_every_link_leads_to_a_place_in_the_page_and_ids_are_unique(sweep: list[
     assert len(found.ids) == len(set(found.ids))
 
 
-def test_five_batches_of_many_layers_under_two_profilers_stay_below_three_megabytes() -> None:
-    def deep(run: Any) -> Any:
+def test_five_batches_of_many_layers_under_two_profilers_stay_below_three_megabytes():
+    def deep(run):
         """The same run with 40 copies of its four layers."""
         names = [f"backbone.layer{n // 10}.{n % 10}." for n in range(40)]
         formula = (
@@ -127,7 +120,7 @@ def test_five_batches_of_many_layers_under_two_profilers_stay_below_three_megaby
     assert len(html(*runs).encode()) < 3_000_000
 
 
-def test_a_hundred_thousand_kernels_stay_below_six_megabytes() -> None:
+def test_a_hundred_thousand_kernels_stay_below_six_megabytes():
     kernels = [
         Kernel(
             n,
@@ -152,7 +145,7 @@ def test_a_hundred_thousand_kernels_stay_below_six_megabytes() -> None:
     assert unpacked(start, 100_000)[-1] == kernels[-1].start_ns
 
 
-def unpacked(column: dict[str, Any], rows: int) -> list[Any]:
+def unpacked(column, rows):
     """What page.js reads out of a column."""
     if "c" in column:
         return [column["c"]] * rows
@@ -166,7 +159,7 @@ def unpacked(column: dict[str, Any], rows: int) -> list[Any]:
     return list(column["v"])
 
 
-def test_compact_columns_hold_every_launch_unchanged(sweep: list[Any], page: str) -> None:
+def test_compact_columns_hold_every_launch_unchanged(sweep, page):
     data = launch_columns(page)
     columns = {column["label"]: unpacked(column, data["rows"]) for column in data["columns"]}
     kernels = [
@@ -192,12 +185,12 @@ def test_compact_columns_hold_every_launch_unchanged(sweep: list[Any], page: str
     ],
     ids=["unix times", "beyond 64 bits", "negative", "missing values", "truths"],
 )
-def test_a_compact_column_is_read_back(values: list[Any]) -> None:
+def test_a_compact_column_is_read_back(values):
     column = json.loads(json.dumps(pack_column("", "", "", values)))
     assert unpacked(column, len(values)) == values
 
 
-def test_a_page_allows_its_own_script_and_nothing_else() -> None:
+def test_a_page_allows_its_own_script_and_nothing_else():
     page = html(synthetic.cpu_run(1, 64))
     policy = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', page)
     (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
@@ -211,7 +204,7 @@ def test_a_page_allows_its_own_script_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_hostile_names_stay_text_everywhere(name: str) -> None:
+def test_hostile_names_stay_text_everywhere(name):
     page = html(*hostile(name))
     found = outline(page)
     drawn = {"svg", "g", "path", "text", "use", "defs", "wbr"}
@@ -227,14 +220,14 @@ def test_hostile_names_stay_text_everywhere(name: str) -> None:
     assert "49" not in re.findall(r"\b49\b", "".join(found.words))
 
 
-def test_no_mark_in_a_name_turns_a_line_of_the_page_around() -> None:
+def test_no_mark_in_a_name_turns_a_line_of_the_page_around():
     """Neither as it is nor as JSON writes it, where the page's script would bring it back."""
     page = html(*hostile(f"abc{''.join(map(chr, TURNING))}gnp.exe"))
     assert "abc\ufffd" in page
     assert not [mark for mark in TURNING if chr(mark) in page or f"\\u{mark:04x}" in page.lower()]
 
 
-def hostile(name: str) -> list[Any]:
+def hostile(name):
     """A study and a foreign report with the name in every place that a report can write to."""
     cpu = synthetic.cpu_run(1, 64)
     calls = tuple(
@@ -265,9 +258,7 @@ def hostile(name: str) -> list[Any]:
     ]
 
 
-def test_what_is_not_collected_is_a_dash_with_a_reason_and_the_commands_to_repeat_are_there() -> (
-    None
-):
+def test_what_is_not_collected_is_a_dash_with_a_reason_and_the_commands_to_repeat_are_there():
     page = html(synthetic.cpu_run(1, 64))
     assert "perfctl measures FLOPs with GPU counters" in page
     cells = re.findall(r'<td class="no"[^>]*>([^<]*)</td>', page)
@@ -277,9 +268,7 @@ def test_what_is_not_collected_is_a_dash_with_a_reason_and_the_commands_to_repea
     assert "generated for tests" in page
 
 
-def test_where_numbers_come_from_is_said_beside_them_and_under_the_charts(
-    sweep: list[Any], page: str
-) -> None:
+def test_where_numbers_come_from_is_said_beside_them_and_under_the_charts(sweep, page):
     assert "replayed from an earlier capture" in page
     assert "an existing report" in html(synthetic.foreign_run(1))
     drawings = re.findall(r'<figure class="drawing">.*?</figure>', page, re.DOTALL)
@@ -288,9 +277,7 @@ def test_where_numbers_come_from_is_said_beside_them_and_under_the_charts(
     assert '<p class="note">measured; ' not in here
 
 
-def test_the_matrix_comes_first_then_two_charts_and_the_others_stand_in_the_sweep(
-    page: str,
-) -> None:
+def test_the_matrix_comes_first_then_two_charts_and_the_others_stand_in_the_sweep(page):
     parts = re.findall(r'<section id="s1-(\w+)".*?</section>', page, re.DOTALL)
     assert parts[:5] == ["ledger", "charts", "breakdown", "roofline", "sweep"]
     titles = re.findall(r'<figure class="drawing">\s*<figcaption>([^<]*)', page)
@@ -299,7 +286,7 @@ def test_the_matrix_comes_first_then_two_charts_and_the_others_stand_in_the_swee
     assert len(titles) == 5
 
 
-def test_an_estimate_looks_the_same_in_the_list_of_launches() -> None:
+def test_an_estimate_looks_the_same_in_the_list_of_launches():
     counters = [*synthetic.fp_counters(0, 0, 0, 500, pipe=100), *synthetic.fp_counters(1, 1, 1, 1)]
     run = synthetic.foreign_run(1, profiler="ncu", device=synthetic.V100, counters=counters)
     data = launch_columns(html(run))
@@ -311,7 +298,7 @@ def test_an_estimate_looks_the_same_in_the_list_of_launches() -> None:
     assert "state" not in columns["time"]
 
 
-def test_a_column_that_is_empty_for_one_reason_says_it_once_above_the_table() -> None:
+def test_a_column_that_is_empty_for_one_reason_says_it_once_above_the_table():
     page = html(synthetic.cpu_run(1, 64), synthetic.cpu_run(2, 128))
     ledger = re.search(r'<section id="s1-ledger".*?<script', page, re.DOTALL)
     assert ledger is not None
@@ -320,7 +307,7 @@ def test_a_column_that_is_empty_for_one_reason_says_it_once_above_the_table() ->
     assert not any("NVIDIA" in head for head in re.findall(r"<thead>.*?</thead>", shown, re.DOTALL))
 
 
-def test_rows_without_multiply_adds_and_time_are_folded_and_printed() -> None:
+def test_rows_without_multiply_adds_and_time_are_folded_and_printed():
     run = synthetic.cpu_run(1, 64)
     idle = tuple(
         LayerCall(f"relu{n}", "ReLU", "forward", 0, 0, 0, 4, 4, 4, "0 MAC", position=9 + n)
@@ -336,7 +323,7 @@ def test_rows_without_multiply_adds_and_time_are_folded_and_printed() -> None:
     assert "without multiply-adds, each" not in html(run)
 
 
-def test_the_trail_of_each_row_has_its_formula_and_the_table_leads_to_it(page: str) -> None:
+def test_the_trail_of_each_row_has_its_formula_and_the_table_leads_to_it(page):
     for batch in synthetic.BATCHES:
         macs = synthetic.macs("conv2", batch)
         assert f"{macs:,} = {2 * macs:,} FLOP" in page
@@ -344,7 +331,7 @@ def test_the_trail_of_each_row_has_its_formula_and_the_table_leads_to_it(page: s
     assert f'data-trail="conv2/forward/{first}">formula, kernels, source</a>' in page
 
 
-def test_failed_runs_are_listed_with_their_reason_and_differences_between_runs_are_marked() -> None:
+def test_failed_runs_are_listed_with_their_reason_and_differences_between_runs_are_marked():
     page = html(synthetic.cpu_run(1, 64), synthetic.failed_run(2, 256))
     assert page.count("CUDA out of memory at batch 256") >= 2
     one, two = synthetic.cpu_run(1, 64), synthetic.cpu_run(2, 128)
@@ -363,11 +350,11 @@ def test_failed_runs_are_listed_with_their_reason_and_differences_between_runs_a
     assert "<dt>threads</dt><dd>2</dd>" in page
 
 
-def shown(runs: list[Any]) -> View:
+def shown(runs):
     return build_report_view(runs, generated_at=WHEN)
 
 
-def rows(found: View) -> list[dict[str, str]]:
+def rows(found):
     (overview,) = found.tables
     return [
         {column.label: cell.text for column, cell in zip(overview.columns, row, strict=True)}
@@ -376,13 +363,13 @@ def rows(found: View) -> list[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def both() -> list[Any]:
+def both():
     """A sweep on a GPU with counters, and one on a CPU without."""
     gpu = synthetic.gpu_sweep(16, 64)
     return [*gpu, *(synthetic.cpu_run(200 + batch, batch) for batch in (16, 64))]
 
 
-def test_a_row_has_the_figures_of_the_batch_with_the_most_samples_a_second(both: list[Any]) -> None:
+def test_a_row_has_the_figures_of_the_batch_with_the_most_samples_a_second(both):
     gpu, cpu = rows(shown(both))
     assert gpu["fastest batch"] == "64" and gpu["batch"] == "16 64"
     step = 20_000 + 900 * 64  # ns, as synthetic has it
@@ -397,9 +384,7 @@ def test_a_row_has_the_figures_of_the_batch_with_the_most_samples_a_second(both:
     assert cpu["executed / estimated"] == "–" and cpu["profiler"] == "torch 2.8"
 
 
-def test_columns_that_no_study_has_are_one_sentence_and_a_single_study_has_no_overview(
-    both: list[Any],
-) -> None:
+def test_columns_that_no_study_has_are_one_sentence_and_a_single_study_has_no_overview(both):
     one = [run for run in both if run.profiler == "torch"]
     assert shown(one).tables == ()
     found = shown([*one, *(replace(run, workload="other_cnn") for run in one)])
@@ -409,14 +394,14 @@ def test_columns_that_no_study_has_are_one_sentence_and_a_single_study_has_no_ov
     assert any("executed / estimated" in note for note in overview.notes)
 
 
-def test_reports_without_times_and_counts_stand_in_the_table_and_in_no_drawing() -> None:
+def test_reports_without_times_and_counts_stand_in_the_table_and_in_no_drawing():
     found = shown([synthetic.foreign_run(1), synthetic.foreign_run(2)])
     assert [row["model or report"] for row in rows(found)] == ["foreign1.sqlite", "foreign2.sqlite"]
     assert found.charts == ()
     assert {row["GPU busy"] for row in rows(found)} == {"71.4%"}, "2,500 of 3,500 ns"
 
 
-def test_step_and_busy_share_of_a_single_batch_size_are_above_the_findings(both: list[Any]) -> None:
+def test_step_and_busy_share_of_a_single_batch_size_are_above_the_findings(both):
     (existing,) = shown([synthetic.foreign_run(1)]).chapters
     assert dict(existing.properties).get("GPU busy") == "71.4%", "2,500 of 3,500 ns"
     assert "step" not in dict(existing.properties), "no step was timed"
@@ -425,7 +410,7 @@ def test_step_and_busy_share_of_a_single_batch_size_are_above_the_findings(both:
     assert re.fullmatch(r"\S+ µs \(\S+ µs to \S+ µs in \d steps\)", dict(group.properties)["step"])
 
 
-def test_of_many_groups_and_of_existing_reports_only_the_first_is_open(both: list[Any]) -> None:
+def test_of_many_groups_and_of_existing_reports_only_the_first_is_open(both):
     measured = [run for run in both if run.profiler == "torch"]
     few = [replace(run, workload=f"cnn{number}") for run in measured for number in range(3)]
     many = [replace(run, workload=f"cnn{number}") for run in measured for number in range(4)]
@@ -434,7 +419,7 @@ def test_of_many_groups_and_of_existing_reports_only_the_first_is_open(both: lis
     assert folded == [[False] * 3, [False, True, True, True], [False, True]]
 
 
-def test_a_closed_report_states_its_first_finding_and_whose_recording_it_repeats() -> None:
+def test_a_closed_report_states_its_first_finding_and_whose_recording_it_repeats():
     first, second = synthetic.foreign_run(1), synthetic.foreign_run(2)
     third = replace(synthetic.foreign_run(3), report=move_kernels(first.report, by_ns=10))
     page = html(first, second, third)
@@ -446,15 +431,13 @@ def test_a_closed_report_states_its_first_finding_and_whose_recording_it_repeats
     assert closed[1].startswith("foreign3.sqlite <span")
 
 
-def move_kernels(report: Any, *, by_ns: int) -> Any:
+def move_kernels(report, *, by_ns):
     """Return the report with kernels that start later."""
     kernels = [kernel._replace(start_ns=kernel.start_ns + by_ns) for kernel in report.kernels]
     return replace(report, kernels=kernels)
 
 
-def test_curves_name_what_differs_and_every_row_and_name_leads_to_its_study(
-    both: list[Any],
-) -> None:
+def test_curves_name_what_differs_and_every_row_and_name_leads_to_its_study(both):
     page = html(*both)
     part = re.search(r'<section id="overview".*?</section>', page, re.DOTALL)
     assert part is not None
@@ -469,7 +452,7 @@ def test_curves_name_what_differs_and_every_row_and_name_leads_to_its_study(
     assert '<nav class="studies"' not in page
 
 
-def test_the_order_of_the_rows_is_said_where_it_is_true() -> None:
+def test_the_order_of_the_rows_is_said_where_it_is_true():
     columns = [Column("a"), Column("b", order="descending"), Column("c", order="ascending")]
     heads = {
         name: [column.order for column in made.columns]
@@ -487,7 +470,7 @@ def test_the_order_of_the_rows_is_said_where_it_is_true() -> None:
     }
 
 
-def test_a_number_whose_title_has_a_minus_is_sorted_by_its_value() -> None:
+def test_a_number_whose_title_has_a_minus_is_sorted_by_its_value():
     cells = [number_cell("0.48 ms", f"{sign}480,000 ns", ns, mark=sign) for sign, ns in SIGNED]
     table = build_complete_table("Changes", [time_column("change")], [[cell] for cell in cells])
     page = render_view(View("Changes", tables=(table,)))
@@ -495,9 +478,7 @@ def test_a_number_whose_title_has_a_minus_is_sorted_by_its_value() -> None:
 
 
 @pytest.mark.parametrize(("batches", "batch"), [((16,), "16"), ((16, 64), "{batch}")])
-def test_the_command_of_one_batch_size_has_it_and_that_of_several_a_gap(
-    batches: tuple[int, ...], batch: str
-) -> None:
+def test_the_command_of_one_batch_size_has_it_and_that_of_several_a_gap(batches, batch):
     runs = [
         replace(run, command=("python", "train.py", "--batch", str(run.batch_size), "--record"))
         for run in synthetic.gpu_sweep(*batches)

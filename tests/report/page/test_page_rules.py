@@ -1,9 +1,6 @@
 """Pages of ten reports keep the rules of scripts/proof/pages.py that need no browser."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 
@@ -27,13 +24,13 @@ REPORTS = (
 )
 
 
-def find_texts(pattern: str, html: str) -> list[str]:
+def find_texts(pattern, html):
     """Return the text of each match's group, in one line."""
     bare = (re.sub("<[^>]*>", "", match) for match in re.findall(pattern, html, re.DOTALL))
     return [" ".join(unescape(text).split()) for text in bare]
 
 
-def find_cells(html: str) -> Iterator[str]:
+def find_cells(html):
     """Yield text, tab and title of the cells of tables, also of those of one row, without starts of
     launches, which are no quantity of findings."""
     yield from map(describe_cell, re.findall("<dd\\b.*?</dd>", html, re.DOTALL))
@@ -47,7 +44,7 @@ def find_cells(html: str) -> Iterator[str]:
                     yield describe_cell(cell)
 
 
-def describe_cell(cell: str) -> str:
+def describe_cell(cell):
     title = re.match('<[^>]*title="([^"]*)"', cell)
     return f"{find_texts('(.*)', cell)[0]}\t{unescape(title[1]) if title else ''}"
 
@@ -67,9 +64,7 @@ def test_another_last_digit_is_a_fault_unless_the_full_value_is_another(cell, fa
 
 
 @pytest.mark.parametrize("report", REPORTS)
-def test_one_value_a_quantity_known_units_short_notes_and_the_largest_share_first(
-    report: str, tmp_path: Path
-) -> None:
+def test_one_value_a_quantity_known_units_short_notes_and_the_largest_share_first(report, tmp_path):
     store, page = tmp_path / "runs.db", tmp_path / "page.html"
     perfctl.ingest(DATA / report, store)
     perfctl.report(store, page)

@@ -1,11 +1,6 @@
 """The page on paper and on a phone, its tab stops, its numbers, and its ticks, in a browser."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -51,7 +46,7 @@ TICKS = """() => {
 
 
 @pytest.fixture(scope="module")
-def visit(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visit]:
+def visit(browser, tmp_path_factory):
     """One open page: a sweep on a GPU with counters and times, and a trace without layers."""
     runs = [*synthetic.gpu_sweep(16, 64), synthetic.foreign_run(260)]
     file = write_page(tmp_path_factory.mktemp("phone"), runs)
@@ -59,18 +54,18 @@ def visit(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vi
         yield found
 
 
-def test_a_phone_scrolls_down_only_and_no_word_stands_letter_below_letter(visit: Visit) -> None:
+def test_a_phone_scrolls_down_only_and_no_word_stands_letter_below_letter(visit):
     visit.page.set_viewport_size({"width": 400, "height": 800})
     assert visit.page.evaluate("document.documentElement.scrollWidth") == 400
     assert visit.page.evaluate(LETTERS) == []
     visit.page.set_viewport_size({"width": 1280, "height": 900})
 
 
-def test_the_first_table_is_reached_in_fewer_than_80_tab_stops(visit: Visit) -> None:
+def test_the_first_table_is_reached_in_fewer_than_80_tab_stops(visit):
     assert 0 < visit.page.evaluate(STOPS) < 80
 
 
-def test_a_table_of_few_columns_is_not_stretched_over_the_page(visit: Visit) -> None:
+def test_a_table_of_few_columns_is_not_stretched_over_the_page(visit):
     widths = visit.page.evaluate(
         """() => [...document.querySelectorAll("figure.table")].filter(one => one.checkVisibility())
           .map(one => [one.querySelectorAll("thead th").length, one.getBoundingClientRect().width])
@@ -79,7 +74,7 @@ def test_a_table_of_few_columns_is_not_stretched_over_the_page(visit: Visit) -> 
     assert all(width < 1000 for _, width in widths), widths
 
 
-def test_no_column_of_the_page_is_dashes_throughout(visit: Visit) -> None:
+def test_no_column_of_the_page_is_dashes_throughout(visit):
     dashes = visit.page.evaluate(
         """() => [...document.querySelectorAll("figure.table table")].flatMap(table =>
           [...table.tHead.rows[0].cells].map((head, place) => [head.textContent, [...table.tBodies].flatMap(body => [...body.rows])
@@ -89,7 +84,7 @@ def test_no_column_of_the_page_is_dashes_throughout(visit: Visit) -> None:
     assert dashes == []
 
 
-def test_sorting_by_a_number_reads_it_in_full(visit: Visit) -> None:
+def test_sorting_by_a_number_reads_it_in_full(visit):
     values = visit.page.evaluate(
         """() => { const table = document.querySelector(".part-kernels figure.table table");
           const place = [...table.tHead.rows[0].cells].findIndex(head => head.textContent.includes("time"));
@@ -100,13 +95,13 @@ def test_sorting_by_a_number_reads_it_in_full(visit: Visit) -> None:
     assert values == sorted(values)
 
 
-def test_ticks_of_the_timeline_differ_at_every_zoom(visit: Visit) -> None:
+def test_ticks_of_the_timeline_differ_at_every_zoom(visit):
     rounds = visit.page.evaluate(TICKS)
     assert any(len(labels) > 2 for labels in rounds)
     assert all(len(labels) == len(set(labels)) for labels in rounds), rounds
 
 
-def test_paper_gets_a_summary_of_few_sheets_with_its_colours(visit: Visit) -> None:
+def test_paper_gets_a_summary_of_few_sheets_with_its_colours(visit):
     sheets = len(re.findall(rb"/Type\s*/Page[^s]", visit.page.pdf(prefer_css_page_size=True)))
     assert 1 < sheets <= 8 * 2  # two studies
     visit.page.emulate_media(media="print")
@@ -124,8 +119,8 @@ def test_paper_gets_a_summary_of_few_sheets_with_its_colours(visit: Visit) -> No
 
 
 def test_a_kernel_shows_its_short_name_and_keeps_the_whole_one_for_the_hover(
-    browser: Any, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+    browser, tmp_path_factory
+):
     start = "void at::native::vectorized_elementwise_kernel<4, at::native::"
     names = [
         f"{start}{functor}<float>, at::detail::Array<char*, 3> >(int)"
@@ -147,9 +142,7 @@ def test_a_kernel_shows_its_short_name_and_keeps_the_whole_one_for_the_hover(
             assert len({text for text, _ in cells}) == 2
 
 
-def test_printed_headers_break_between_words_and_after_the_dots_of_names_only(
-    browser: Any, tmp_path: Path
-) -> None:
+def test_printed_headers_break_between_words_and_after_the_dots_of_names_only(browser, tmp_path):
     layer = "features.RowParallelLinear.QKVParallelLinear.YaRNScalingRotaryEmb"
     step = next(run for run in synthetic.gpu_sweep(16) if run.profiler == "nsys")
     kernels = [kernel._replace(layer=kernel.layer and layer) for kernel in step.report.kernels]
@@ -161,9 +154,7 @@ def test_printed_headers_break_between_words_and_after_the_dots_of_names_only(
         assert found.page.evaluate(BROKEN) == []
 
 
-def test_a_table_is_one_tab_stop_and_arrows_move_between_its_headers_and_dashes(
-    visit: Visit,
-) -> None:
+def test_a_table_is_one_tab_stop_and_arrows_move_between_its_headers_and_dashes(visit):
     stops = """() => [...document.querySelectorAll("figure.table table:not(.ledger)")].map(table =>
       table.querySelectorAll("[tabindex='0'], a[href]:not([tabindex]), summary:not([tabindex])").length)"""
     counts = visit.page.evaluate(stops)

@@ -1,14 +1,11 @@
 """The roofline on the page: roofs with their source, points with their sentence, refused ones
 not drawn."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.roofline import Roofline, locate_under_roofs
 from perfctl.orchestrator.report.ledger.roofline import (
     build_bound_cell,
@@ -20,7 +17,6 @@ from perfctl.orchestrator.report.ledger.roofline import (
 from perfctl.orchestrator.report.page.page import render_view
 from perfctl.orchestrator.report.page.sections import build_report_view
 from perfctl.records.report import Counter
-from perfctl.records.run import Run
 from tests.make import synthetic
 from tests.make.tables import table
 from tests.make.traffic import PEAKS, counted, traffic
@@ -30,8 +26,8 @@ WHEN = "2026-11-20T20:40:00Z"
 HOSTILE = "</script><img src=x onerror=alert(1)> $\\frac{1}{2}$ \x00 \ud800"
 
 
-def with_bytes(runs: list[Run], each: int) -> list[Run]:
-    def add(run: Run) -> Run:
+def with_bytes(runs, each):
+    def add(run):
         extra = [
             Counter(kernel.launch, "dram__bytes.sum", each, "byte") for kernel in run.report.kernels
         ]
@@ -41,14 +37,14 @@ def with_bytes(runs: list[Run], each: int) -> list[Run]:
 
 
 @pytest.fixture
-def found() -> Analysis:
+def found():
     """conv2 forward at batch 64: 679,477,248 FLOP executed, 100,000 bytes."""
     return analysed(*with_bytes(synthetic.gpu_pair(1, 64), 100_000))
 
 
 def test_the_sentence_has_the_number_behind_the_word_the_roofs_their_source_and_each_level_a_table(
-    found: Analysis,
-) -> None:
+    found,
+):
     point = found.roofline.get_row_point(64, "conv2", "forward")
     assert point is not None
     intensity = synthetic.macs("conv2", 64) / 100_000
@@ -71,7 +67,7 @@ def test_the_sentence_has_the_number_behind_the_word_the_roofs_their_source_and_
     ]
 
 
-def test_refused_points_are_not_drawn_and_counted_in_the_note() -> None:
+def test_refused_points_are_not_drawn_and_counted_in_the_note():
     roofs = analysed(*with_bytes(synthetic.gpu_pair(1, 64), 20_000_000)).roofline
     (drawn,) = draw_roofline_charts("s1", roofs, {})
     over = [p for p in roofs.select_points_of_level("layer") if p.refused]
@@ -80,7 +76,7 @@ def test_refused_points_are_not_drawn_and_counted_in_the_note() -> None:
     assert ">conv2 backward<" in drawn.svg
 
 
-def with_levels(runs: list[Run], tensor: str = "") -> list[Run]:
+def with_levels(runs, tensor=""):
     """Bytes of L1 and L2, three and nine times those of DRAM; FLOPs of the layer ``tensor`` on
     tensor cores."""
     found = []
@@ -105,7 +101,7 @@ def with_levels(runs: list[Run], tensor: str = "") -> list[Run]:
     return found
 
 
-def test_each_precision_has_a_drawing_with_a_slope_and_a_shape_for_each_level() -> None:
+def test_each_precision_has_a_drawing_with_a_slope_and_a_shape_for_each_level():
     roofs = analysed(*with_levels(synthetic.gpu_pair(1, 64), "fc1")).roofline
     drawings = draw_roofline_charts("s1", roofs, {})
     assert [re.search(r"and the (.+) ceilings", one.title)[1] for one in drawings] == [
@@ -175,9 +171,7 @@ def test_the_table_by_level_has_the_points_of_the_drawing(found):
     assert "level" not in {column.label for column in plain.columns}, "DRAM alone"
 
 
-def test_without_bytes_there_is_no_drawing_and_without_measured_roofs_the_page_says_how_to_get_them() -> (
-    None
-):
+def test_without_bytes_there_is_no_drawing_and_without_measured_roofs_the_page_says_how_to_get_them():
     roofs = analysed(*synthetic.gpu_pair(1, 64)).roofline
     assert draw_roofline_charts("s1", roofs, {}) == ()
     table = build_roofline_tables(roofs)[1]
@@ -187,7 +181,7 @@ def test_without_bytes_there_is_no_drawing_and_without_measured_roofs_the_page_s
     assert "perfctl has no published peaks for CPUs" in page and "--peaks measured" in page
 
 
-def test_a_rule_of_the_executed_flops_is_no_reason_for_a_missing_utilization() -> None:
+def test_a_rule_of_the_executed_flops_is_no_reason_for_a_missing_utilization():
     roofs = analysed(*synthetic.gpu_pair(1, 64)).roofline
     points = tuple(
         replace(

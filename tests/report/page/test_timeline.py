@@ -1,9 +1,5 @@
 """The timeline's data: all that was recorded, bars where they were, nothing invented."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from perfctl.orchestrator.ledger.ledger import build_ledger
@@ -16,16 +12,16 @@ from tests.make import synthetic
 from tests.report.outline import read_integers
 
 
-def column(track: dict[str, Any], key: str) -> list[int]:
+def column(track, key):
     return read_integers(track[key], track["count"], differences=key in "sr")
 
 
-def track_of(view: dict[str, Any], title: str) -> dict[str, Any]:
+def track_of(view, title):
     (track,) = [track for track in view["tracks"] if track["title"] == title]
     return dict(track)
 
 
-def bars(view: dict[str, Any], title: str) -> list[tuple[int, int, str, int]]:
+def bars(view, title):
     """(start, length, name, row) of a track."""
     track = track_of(view, title)
     names = [view["names"][number] for number in column(track, "n")]
@@ -40,12 +36,12 @@ def bars(view: dict[str, Any], title: str) -> list[tuple[int, int, str, int]]:
     )
 
 
-def of_range(track: dict[str, Any]) -> list[int]:
+def of_range(track):
     """Place among the host ranges, -1 for none."""
     return [n - 1 for n in column(track, "r")]
 
 
-def test_operators_and_waits_stand_inside_of_the_ranges_of_their_thread_each_once() -> None:
+def test_operators_and_waits_stand_inside_of_the_ranges_of_their_thread_each_once():
     ranges = [Range(0, "forward", None, 0, 100, 7, 0, None)]
     calls = (
         OpCall("forward", 0, 100, thread=7),
@@ -60,16 +56,14 @@ def test_operators_and_waits_stand_inside_of_the_ranges_of_their_thread_each_onc
     assert bars(view, f"{title} 2") == [(5, 20, "cudaStreamSynchronize", 0)]
 
 
-def steps(*lengths: int) -> list[Range]:
+def steps(*lengths):
     return [
         Range(n, f"perfctl:step:{n}", None, n * 10_000, length, 7, 0, None, step=n)
         for n, length in enumerate(lengths)
     ]
 
 
-def test_everything_is_drawn_and_the_view_opens_on_the_step_of_median_length_up_to_its_last_kernel() -> (
-    None
-):
+def test_everything_is_drawn_and_the_view_opens_on_the_step_of_median_length_up_to_its_last_kernel():
     conv = Range(3, "conv1:forward", None, 10_100, 200, 7, 1, 1, layer="conv1", direction="forward")
     kernels = [
         Kernel(n, "k", step=n, stream=7, start_ns=n * 10_000 + 400, duration_ns=300)
@@ -98,9 +92,7 @@ def test_everything_is_drawn_and_the_view_opens_on_the_step_of_median_length_up_
     assert view["legend"] == [(2, "conv1", "conv1")]
 
 
-def test_kernels_that_overlap_on_a_stream_stand_below_each_other_and_copies_have_a_track_with_their_size() -> (
-    None
-):
+def test_kernels_that_overlap_on_a_stream_stand_below_each_other_and_copies_have_a_track_with_their_size():
     kernels = [
         Kernel(n, f"k{n}", stream=1, start_ns=start, duration_ns=10)
         for n, start in enumerate((0, 5, 10))
@@ -122,9 +114,7 @@ def test_kernels_that_overlap_on_a_stream_stand_below_each_other_and_copies_have
     assert "4.00 MB" in view["texts"]
 
 
-def test_kernels_name_the_range_around_their_launch_and_ranges_are_projected_to_where_their_kernels_ran() -> (
-    None
-):
+def test_kernels_name_the_range_around_their_launch_and_ranges_are_projected_to_where_their_kernels_ran():
     ranges = [
         Range(0, "outer", None, -40, 100, 7, 0, None, gpu_ns=70),
         Range(1, "inner", None, 0, 20, 7, 1, 0),
@@ -153,7 +143,7 @@ def test_kernels_name_the_range_around_their_launch_and_ranges_are_projected_to_
     )
 
 
-def test_ncu_has_no_timeline_and_the_missing_values_say_why() -> None:
+def test_ncu_has_no_timeline_and_the_missing_values_say_why():
     ncu = synthetic.gpu_pair(1, 64)[1]
     assert timeline.build_timelines([ncu], {}, {}) == ()
     (study,) = group_into_studies([ncu])
@@ -163,7 +153,7 @@ def test_ncu_has_no_timeline_and_the_missing_values_say_why() -> None:
     assert reasons["share of time with a kernel"].startswith("ncu runs kernels one")
 
 
-def test_missing_values_of_one_reason_are_one_row_with_the_range_of_their_numbers() -> None:
+def test_missing_values_of_one_reason_are_one_row_with_the_range_of_their_numbers():
     rows = {"A": 30, "B": 3178, "C": 276}
     gaps = [
         Gap(f"{name} table", "not_collected", f"{name}: {count:,} rows are not read")
@@ -180,8 +170,8 @@ def test_missing_values_of_one_reason_are_one_row_with_the_range_of_their_number
 
 
 def test_beyond_the_bound_a_view_has_the_first_bars_from_where_it_opens_and_says_how_many(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(timeline, "MOST", 40)
     kernels = [
         Kernel(n, f"k{n % 3}", stream=7, start_ns=1000 * n, duration_ns=9) for n in range(99)
@@ -196,7 +186,7 @@ def test_beyond_the_bound_a_view_has_the_first_bars_from_where_it_opens_and_says
     assert note.startswith(f"the drawing has {total} of 102 bars, those in ")
 
 
-def test_kernels_without_a_time_are_counted_and_not_drawn() -> None:
+def test_kernels_without_a_time_are_counted_and_not_drawn():
     kernels = [
         Kernel(0, "a", start_ns=5, duration_ns=5, stream=7),
         Kernel(1, "b", stream=7),
@@ -209,7 +199,7 @@ def test_kernels_without_a_time_are_counted_and_not_drawn() -> None:
 
 
 @pytest.mark.parametrize("values", [[], [0, 0], [1, 127, 128, 16_384, 2**35 + 3, 0], [9]])
-def test_packed_integers_are_read_back(values: list[int]) -> None:
+def test_packed_integers_are_read_back(values):
     assert read_integers(encode_integers(values), len(values)) == values
     both = [value * (-1) ** place for place, value in enumerate(values)]
     assert (

@@ -4,7 +4,6 @@ and its text twin."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ LONG = 700
 """ns of a kernel."""
 
 
-def traced() -> Run:
+def traced():
     ranges, kernels = [], []
     for step in range(STEPS):
         begin = step * EACH * GAP
@@ -87,46 +86,46 @@ def traced() -> Run:
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def file(tmp_path_factory):
     return write_page(tmp_path_factory.mktemp("timeline"), [traced()])
 
 
 class Timeline:
-    def __init__(self, visit: Visit) -> None:
+    def __init__(self, visit):
         self.page = visit.page
         self.figure = visit.page.locator("figure.timeline")
         self.canvas = self.figure.locator("canvas")
         self.canvas.scroll_into_view_if_needed()
 
-    def keys(self, *keys: str) -> None:
+    def keys(self, *keys):
         self.canvas.focus()
         for key in keys:
             self.page.keyboard.press(key)
         self.wait_for_timers()
 
-    def wait_for_timers(self) -> None:
+    def wait_for_timers(self):
         """Sums, address and what is found follow by timers of the page, which ran before this one."""
         self.page.evaluate("() => new Promise(done => setTimeout(done, 250))")
 
-    def said(self) -> str:
+    def said(self):
         return str(self.figure.locator(".said").inner_text())
 
-    def sums(self) -> str:
+    def sums(self):
         return str(self.figure.locator(".sums").inner_text())
 
-    def find(self, text: str) -> str:
+    def find(self, text):
         self.figure.locator("input").fill(text)
         self.wait_for_timers()
         return str(self.figure.locator("[role=status]").first.inner_text())
 
 
 @pytest.fixture
-def timeline(browser: Any, file: Path) -> Iterator[Timeline]:
+def timeline(browser, file):
     with Visit(browser, file) as visit:
         yield Timeline(visit)
 
 
-def test_the_sum_of_everything_is_what_the_analysis_says(timeline: Timeline) -> None:
+def test_the_sum_of_everything_is_what_the_analysis_says(timeline):
     timeline.keys("Home")
     (device,) = RunUsage(traced()).busy_times
     whole = timeline.sums()
@@ -139,9 +138,7 @@ def test_the_sum_of_everything_is_what_the_analysis_says(timeline: Timeline) -> 
     assert "1 copy" in whole
 
 
-def test_a_dragged_span_has_its_own_sum_and_enter_zooms_on_it_and_escape_drops_it(
-    timeline: Timeline,
-) -> None:
+def test_a_dragged_span_has_its_own_sum_and_enter_zooms_on_it_and_escape_drops_it(timeline):
     timeline.keys("Home")
     box = timeline.canvas.bounding_box()
     middle = box["y"] + 60
@@ -173,8 +170,8 @@ LINES = """top => { const canvas = document.querySelector('figure.timeline canva
 
 
 def test_bars_smaller_than_a_pixel_are_columns_as_high_as_the_share_of_time_and_not_bars(
-    browser: Any, file: Path
-) -> None:
+    browser, file
+):
     places = {}
     for keys in (("Home",), ("Home", *["+"] * 8)):
         with Visit(browser, file) as visit:
@@ -190,7 +187,7 @@ def test_bars_smaller_than_a_pixel_are_columns_as_high_as_the_share_of_time_and_
     assert len(near) < 0.3 * wide, "zoomed in, kernels are bars: only their names are in ink"
 
 
-def test_search_counts_steps_through_what_it_finds_and_says_where(timeline: Timeline) -> None:
+def test_search_counts_steps_through_what_it_finds_and_says_where(timeline):
     assert timeline.find("fc1_kernel") == f"{STEPS * EACH // 2:,} found"
     timeline.figure.get_by_role("button", name="Next found").click()
     assert "fc1_kernel" in timeline.said()
@@ -202,7 +199,7 @@ def test_search_counts_steps_through_what_it_finds_and_says_where(timeline: Time
     assert timeline.find("nothing of this name") == "0 found"
 
 
-def test_an_arrow_leads_from_the_range_to_its_kernels_and_back(timeline: Timeline) -> None:
+def test_an_arrow_leads_from_the_range_to_its_kernels_and_back(timeline):
     timeline.find("fc1_kernel")
     timeline.figure.get_by_role("button", name="Next found").click()
     assert timeline.canvas.get_attribute("data-arrows") == "1"
@@ -214,7 +211,7 @@ def test_an_arrow_leads_from_the_range_to_its_kernels_and_back(timeline: Timelin
     assert timeline.canvas.get_attribute("data-arrows") == str(EACH // 2)
 
 
-def test_the_lit_layer_comes_from_the_page_and_goes_to_it(timeline: Timeline) -> None:
+def test_the_lit_layer_comes_from_the_page_and_goes_to_it(timeline):
     timeline.page.evaluate("""() => { window.seen = [];
         document.addEventListener("perfctl:layer", event => window.seen.push([event.detail.layer, event.detail.direction])); }""")
     timeline.find("fc1_kernel")
@@ -232,7 +229,7 @@ def test_the_lit_layer_comes_from_the_page_and_goes_to_it(timeline: Timeline) ->
     assert timeline.figure.locator("[data-layer=conv1]").inner_text() == "conv1"
 
 
-def test_the_address_opens_the_same_view(browser: Any, file: Path, timeline: Timeline) -> None:
+def test_the_address_opens_the_same_view(browser, file, timeline):
     timeline.find("conv1")
     timeline.keys("ArrowRight", "ArrowRight", "s", "-", "-")
     sums, said, address = timeline.sums(), timeline.said(), timeline.page.url
@@ -248,7 +245,7 @@ def test_the_address_opens_the_same_view(browser: Any, file: Path, timeline: Tim
         assert again.figure.locator("input").input_value() == "conv1"
 
 
-def test_the_table_says_of_every_track_what_the_drawing_shows(timeline: Timeline) -> None:
+def test_the_table_says_of_every_track_what_the_drawing_shows(timeline):
     timeline.keys("Home")
     timeline.figure.locator(".twin summary").click()
     timeline.figure.locator(".twin tbody tr").first.wait_for()  # the page writes it when it opens
@@ -269,7 +266,7 @@ def test_axe_finds_nothing_serious_with_the_table_open(
         assert serious(visit) == []
 
 
-def test_a_link_that_names_nothing_changes_nothing(browser: Any, file: Path) -> None:
+def test_a_link_that_names_nothing_changes_nothing(browser, file):
     with Visit(browser, file) as visit:
         visit.open(
             f"{file.as_uri()}#s1-timeline?timeline.s1=9.x-y&timeline.s1.bar=77.99&"

@@ -1,10 +1,7 @@
 """Drawn digits, and MNIST read from small files made here."""
 
-from __future__ import annotations
-
 import math
 import struct
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +16,7 @@ from perfctl.workloads.spec import WorkloadError, WorkloadOptions
 from tests.workloads.imagenet_shaped import slow
 
 
-def write_mnist(folder: Path, train: int, test: int) -> torch.Tensor:
+def write_mnist(folder, train, test):
     """Tiny idx files of random pixels, laid out as MNIST is; returns the training pixels."""
     raw = folder / "MNIST" / "raw"
     raw.mkdir(parents=True)
@@ -76,7 +73,7 @@ def test_mnist_files_are_read_and_normalised(tmp_path):
 def test_missing_mnist_says_what_is_expected_where_and_nothing_is_fetched(tmp_path, monkeypatch):
     import torchvision
 
-    def fetch(self: object) -> None:
+    def fetch(self):
         raise AssertionError("it went to the network")
 
     monkeypatch.setattr(torchvision.datasets.MNIST, "download", fetch)
@@ -113,10 +110,10 @@ def test_batches_are_always_full_and_samples_repeat():
 
 def test_a_data_set_without_tensors_is_put_together_sample_by_sample():
     class Squares(Dataset[tuple[torch.Tensor, int]]):
-        def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        def __getitem__(self, index):
             return torch.tensor([float(index)]), index * index
 
-        def __len__(self) -> int:
+        def __len__(self):
             return 9
 
     inputs, labels = mnist.collate_batch(Squares(), torch.tensor([2, 3]))

@@ -1,8 +1,6 @@
 """A tiny archive and development kit of ImageNet's shape, made here: sorting, going on, and hostile
 or damaged input."""
 
-from __future__ import annotations
-
 import io
 import json
 import tarfile
@@ -26,7 +24,7 @@ TRUTH = (3, 1, 2, 1, 3, 1)
 FOLDERS = {1: "n02119789", 2: "n02100735", 3: "n02096294"}
 
 
-def write_tar(path: Path, members: dict[str, bytes], mode: str = "w") -> Path:
+def write_tar(path, members, mode="w"):
     with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]
         for name, content in members.items():
             member = tarfile.TarInfo(name)
@@ -35,7 +33,7 @@ def write_tar(path: Path, members: dict[str, bytes], mode: str = "w") -> Path:
     return path
 
 
-def write_kit(folder: Path, truth: str | None = None, meta: bytes | None = None) -> Path:
+def write_kit(folder, truth=None, meta=None):
     table = (TABLE / "meta.mat").read_bytes() if meta is None else meta
     lines = "".join(f"{number}\n" for number in TRUTH) if truth is None else truth
     top = "ILSVRC2012_devkit_t12/data"
@@ -46,11 +44,11 @@ def write_kit(folder: Path, truth: str | None = None, meta: bytes | None = None)
     return write_tar(folder / "devkit.tar.gz", members, "w:gz")
 
 
-def name(number: int) -> str:
+def name(number):
     return f"ILSVRC2012_val_{number:08d}.JPEG"
 
 
-def write_archive(folder: Path, numbers: tuple[int, ...] = (1, 2, 3, 4, 5, 6)) -> Path:
+def write_archive(folder, numbers=(1, 2, 3, 4, 5, 6)):
     return write_tar(
         folder / "val.tar",
         {name(number): f"image {number}".encode() * number for number in numbers},
@@ -58,7 +56,7 @@ def write_archive(folder: Path, numbers: tuple[int, ...] = (1, 2, 3, 4, 5, 6)) -
 
 
 @pytest.fixture
-def out(tmp_path: Path) -> Path:
+def out(tmp_path):
     return tmp_path / "sorted"
 
 
@@ -82,7 +80,7 @@ def test_each_image_goes_where_the_ground_truth_says(tmp_path, out):
 def test_it_goes_on_where_it_was_stopped_and_repairs_what_was_cut(tmp_path, out):
     archive, kit = write_archive(tmp_path), read_devkit(write_kit(tmp_path))
 
-    def stop(done: int, total: int) -> None:
+    def stop(done, total):
         if done == 3:
             raise KeyboardInterrupt
 

@@ -11,7 +11,6 @@ import pytest
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.session import Session
 from perfctl.orchestrator.predict.operations import (
-    Operation,
     list_operations,
     list_plan_operations,
 )
@@ -59,7 +58,7 @@ _SHARED: dict[str, tuple[object, ...]] = {
 }
 
 
-def random_points(family: str) -> list[str]:
+def random_points(family):
     chance, found = random.Random(family), list[str]()
     while len(found) < POINTS:
         choices = {**_SMALL[family], **_SHARED}
@@ -110,7 +109,7 @@ def test_work_from_the_plan_is_work_from_the_trace(spec):
     )
 
 
-def _plain(work: Operation) -> Operation:
+def _plain(work):
     return work._replace(
         **{
             name: float(getattr(work, name))

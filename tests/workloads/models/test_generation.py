@@ -1,17 +1,13 @@
 """Generation of models of transformers, from configs: hand values, torch's counter on real steps,
 published figures."""
 
-from __future__ import annotations
-
 import inspect
 from importlib.util import find_spec
-from typing import Any
 
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from perfctl.orchestrator.estimate.generation import GenerationEstimate
 from perfctl.orchestrator.estimate.generation_steps import estimate_generation
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.session import estimate_model
@@ -43,7 +39,7 @@ CAUSAL = {
 }
 
 
-def estimated(name: str, batch: int = BATCH, **more: Any) -> GenerationEstimate:
+def estimated(name, batch=BATCH, **more):
     found = estimate_generation(
         Request(name, **({"prompt": PROMPT, "generate": STEPS} | more)), (batch,)
     )[batch]
@@ -51,7 +47,7 @@ def estimated(name: str, batch: int = BATCH, **more: Any) -> GenerationEstimate:
     return found
 
 
-def macs(found: GenerationEstimate, name: str) -> int:
+def macs(found, name):
     assert not found.get_phase(name).totals.is_lower_bound
     return found.get_phase(name).totals.macs
 

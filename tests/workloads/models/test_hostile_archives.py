@@ -1,14 +1,11 @@
 """Archives, tables and checkpoints that somebody else made: bombs are refused before they fill
 memory or disk."""
 
-from __future__ import annotations
-
 import struct
 import tarfile
 import tracemalloc
 import zipfile
 import zlib
-from collections.abc import Callable
 
 import pytest
 
@@ -23,19 +20,19 @@ TRUTH = "data/ILSVRC2012_validation_ground_truth.txt"
 IMAGE = "ILSVRC2012_val_00000001.JPEG"
 
 
-def header(name: str, size: int, kind: bytes = tarfile.REGTYPE) -> bytes:
+def header(name, size, kind=tarfile.REGTYPE):
     member = tarfile.TarInfo(name)
     member.size, member.type = size, kind
     return member.tobuf(tarfile.GNU_FORMAT)
 
 
-def zipped(*pieces: bytes) -> bytes:
+def zipped(*pieces):
     """A gzip stream, made piece by piece."""
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
     return b"".join([*map(packer.compress, pieces), packer.flush()])
 
 
-def peak_mb(call: Callable[[], object]) -> float:
+def peak_mb(call):
     tracemalloc.start()
     try:
         with pytest.raises(WorkloadError) as raised:
@@ -107,11 +104,11 @@ def test_links_and_devices_are_never_made(tmp_path, kind):
     assert list((tmp_path / "out").rglob("*.JPEG")) == []
 
 
-def element(kind: int, data: bytes) -> bytes:
+def element(kind, data):
     return struct.pack("<II", kind, len(data)) + data + bytes(-len(data) % 8)
 
 
-def table(dimensions: tuple[int, ...], width: int, names: bytes, cells: bytes = b"") -> bytes:
+def table(dimensions, width, names, cells=b""):
     """A MAT-file with one array of structs called synsets."""
     parts = [
         element(6, bytes((2, 0, 0, 0, 0, 0, 0, 0))),

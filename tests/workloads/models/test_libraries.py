@@ -83,17 +83,17 @@ def test_a_library_that_does_not_fit_this_torch_says_so(tmp_path, monkeypatch):
 
 
 class Words(nn.Module):
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config):
         super().__init__()
         self.config = config
         self.words = nn.Embedding(10, config.hidden_size)
         self.head = nn.Linear(config.hidden_size, 3)
 
-    def forward(self, attention_mask: Any = None, input_ids: Any = None) -> Any:
+    def forward(self, attention_mask=None, input_ids=None):
         return self.head(self.words(input_ids))
 
     @classmethod
-    def _from_config(cls, config: Any) -> Words:
+    def _from_config(cls, config):
         return cls(config)
 
 
@@ -101,7 +101,7 @@ class Config(SimpleNamespace):
     model_type, attribute_map = "words", {"hidden_size": "hidden_size"}
 
     @classmethod
-    def from_dict(cls, raw: dict[str, Any]) -> Config:
+    def from_dict(cls, raw):
         one = cls(**({"hidden_size": 4, "max_position_embeddings": 64} | raw))
         if one.hidden_size % 2:
             raise ValueError("hidden_size must be even")
@@ -109,7 +109,7 @@ class Config(SimpleNamespace):
 
 
 @pytest.fixture
-def transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+def transformers(monkeypatch):
     """A library with one architecture, ``words``."""
     library: Any = ModuleType("transformers")
     library.__version__ = "5.0"
@@ -199,7 +199,7 @@ def test_a_config_of_an_unknown_type_runs_no_code_of_the_hub(tmp_path):
 def test_of_the_hub_only_the_config_is_read(status, said, monkeypatch):
     asked: list[str] = []
 
-    def get(url: str, **_: Any) -> Any:
+    def get(url, **_):
         asked.append(url)
         if status is None:
             raise OSError("no route")
@@ -234,7 +234,7 @@ def test_a_length_without_a_sequence_is_refused():
         estimate_model(Request("mnist_cnn", seq=5))
 
 
-def _with_forward(text: str, **config: Any) -> Any:
+def _with_forward(text, **config):
     scope: dict[str, Any] = {}
     exec(f"class Model:\n    def forward(self, {text}): ...", scope)
     model = scope["Model"]()
@@ -314,7 +314,7 @@ def test_the_first_layer_says_the_input_where_it_can(tmp_path):
 
 
 class Padded:
-    def warn_if_padding_and_no_attention_mask(self, tokens: Any, mask: Any) -> None:
+    def warn_if_padding_and_no_attention_mask(self, tokens, mask):
         raise AssertionError("it looked at the tokens")
 
 
@@ -349,17 +349,17 @@ def test_timm_says_its_image_and_takes_another():
         find_model("timm:vit_tini_patch16_224")
 
 
-def _gpt2(tokens: int, width: int = 64) -> int:
+def _gpt2(tokens, width=64):
     layer = tokens * 12 * width * width + 2 * tokens * tokens * width
     return 2 * layer + tokens * width * 100
 
 
-def _bart(tokens: int, width: int = 32) -> int:
+def _bart(tokens, width=32):
     attention = 4 * tokens * width * width + 2 * tokens * tokens * width
     return 3 * attention + 2 * (2 * tokens * width * 64)  # encoder 1, decoder 2 attentions
 
 
-def _deberta(tokens: int, width: int = 32) -> int:
+def _deberta(tokens, width=32):
     weights = 2 * (4 * width * width + 2 * width * 64)
     return tokens * weights + 2 * tokens * tokens * (width + width)
 
@@ -421,7 +421,7 @@ def test_layers_that_torchaudio_skips_by_chance_all_count(monkeypatch):
     library.__spec__ = importlib.util.spec_from_loader("torchaudio", None)
     drops = []
 
-    def base(encoder_layer_drop: float = 0.1) -> nn.Module:
+    def base(encoder_layer_drop=0.1):
         drops.append(encoder_layer_drop)
         return nn.Linear(2, 2)
 

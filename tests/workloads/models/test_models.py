@@ -1,7 +1,5 @@
 """From a name to a model without data."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest
@@ -24,7 +22,7 @@ def test_a_torchvision_model_needs_no_prefix_and_takes_no_memory():
 
 
 def test_a_factory_that_computes_with_tensors_still_ends_on_meta():
-    def factory() -> nn.Module:
+    def factory():
         sizes = torch.linspace(2, 8, 4).int().tolist()
         return nn.Sequential(*(nn.Linear(a, b) for a, b in pairwise(sizes)))
 

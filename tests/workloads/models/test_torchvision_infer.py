@@ -11,7 +11,6 @@ import pytest
 from perfctl.workloads.models import torchvision
 from perfctl.workloads.run import loop
 from perfctl.workloads.run.options import parse_workload_arguments
-from perfctl.workloads.run.record import WorkloadRecord
 from perfctl.workloads.spec import WorkloadError, WorkloadOptions
 from tests.workloads import imagenet_shaped as shaped
 
@@ -22,28 +21,28 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkpoint(tmp_path_factory):
     file: Path = shaped.save(tmp_path_factory.mktemp("weights") / "colours.pth")
     return file
 
 
-def run(words: str, *more: str) -> WorkloadRecord:
+def run(words, *more):
     options, own = parse_workload_arguments(
         "torchvision_infer", [*words.split(), "--warmup", "1", *more]
     )
     return loop.run_workload(torchvision, options, own)
 
 
-def on_folder(folder: Path, checkpoint: Path, words: str) -> WorkloadRecord:
+def on_folder(folder, checkpoint, words):
     common = f"--model {shaped.MODEL} --classes {shaped.CLASSES} --data imagenet"
     return run(f"{common} {words}", "--data-dir", str(folder), "--weights", str(checkpoint))
 
 
-def figures(record: WorkloadRecord) -> dict[str, float | None]:
+def figures(record):
     return {item.name: item.value for item in record.summaries}
 
 
-def reasons(record: WorkloadRecord) -> dict[str, str]:
+def reasons(record):
     return {gap.quantity: gap.reason for gap in record.gaps}
 
 

@@ -4,11 +4,10 @@ they learn."""
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import cross_entropy
 
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD, count_layer_calls, sum_layer_calls
@@ -24,7 +23,7 @@ from perfctl.workloads.tracing.recorder import Recorder
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization")
 
 
-def flops(model: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[int, int]:
+def flops(model, inputs, targets):
     """(forward, backward) on paper, of one training step seen on the meta device: nothing
     is computed."""
     model.to("meta")
@@ -67,7 +66,7 @@ def test_a_mask_has_the_size_of_its_image(upsampling):
     assert unet.build_unet(2, 5, upsampling)(torch.zeros(2, 3, 32, 48)).shape == (2, 5, 32, 48)
 
 
-def learnt(name: str, line: str) -> Any:
+def learnt(name, line):
     options, own = parse_workload_arguments(
         name, f"--steps 1 --warmup 1 --threads 1 {line}".split()
     )

@@ -1,9 +1,6 @@
 """Weights and checkpoints for inference: found, fetched or refused, each refusal in one line, and
 nothing in them runs."""
 
-from __future__ import annotations
-
-from typing import Any
 from urllib.error import URLError
 
 import pytest
@@ -52,7 +49,7 @@ def test_a_checkpoint_of_a_training_script_is_unwrapped(tmp_path):
 class Trap:
     """What a hostile checkpoint would run."""
 
-    def __reduce__(self) -> tuple[Any, tuple[str]]:
+    def __reduce__(self):
         return exec, ("raise SystemExit('this was run')",)
 
 
@@ -72,10 +69,10 @@ def test_a_file_that_is_no_checkpoint_is_one_line_and_nothing_in_it_runs(tmp_pat
 
 
 @pytest.fixture
-def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_network(monkeypatch):
     """Nothing can be fetched, whatever this machine could do."""
 
-    def refuse(*arguments: object, **options: object) -> None:
+    def refuse(*arguments, **options):
         raise URLError("no network here")
 
     monkeypatch.setattr("torch.hub.download_url_to_file", refuse)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules import module as module_hooks
 from torch.utils.checkpoint import checkpoint
 
@@ -28,12 +25,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization")
 BACKWARDS = ("backward", "grad_input", "grad_weight")
 
 
-def backward_of(seen: Counter[str], layer: str) -> int:
+def backward_of(seen, layer):
     """How many ranges of a layer's backward there are, whichever gradients they computed."""
     return sum(seen[f"{layer}:{direction}"] for direction in BACKWARDS)
 
 
-def names_of(model: nn.Module, *inputs: Tensor) -> Counter[str]:
+def names_of(model, *inputs):
     """Ranges of one forward and backward pass."""
     seen = Seen()
     with LayerRangeAnnotator(seen, model):
@@ -78,11 +75,11 @@ def test_the_gradient_of_a_parameter_is_added_in_the_range_of_the_layer_that_hol
 def test_a_function_written_in_python_is_marked():
     class Double(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, x: Tensor) -> Tensor:
+        def forward(ctx, x):
             return x * 2
 
         @staticmethod
-        def backward(ctx: Any, grad: Tensor) -> Tensor:
+        def backward(ctx, grad):
             return grad * 2
 
     own = Made(lambda self, x: Double.apply(x))
@@ -128,7 +125,7 @@ def test_recomputed_layers_are_marked_and_closed():
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_an_exception_in_forward_closes_every_range(error):
-    def breaks(self: nn.Module, x: Tensor) -> Tensor:
+    def breaks(self, x):
         raise error
 
     seen = Seen()
@@ -144,11 +141,11 @@ def test_an_exception_in_forward_closes_every_range(error):
 def test_an_exception_in_backward_leaves_no_range_open():
     class Breaks(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, x: Tensor) -> Tensor:
+        def forward(ctx, x):
             return x.clone()
 
         @staticmethod
-        def backward(ctx: Any, grad: Tensor) -> Tensor:
+        def backward(ctx, grad):
             raise ValueError("broken gradient")
 
     seen, model = Seen(), Made(lambda self, x: Breaks.apply(x))

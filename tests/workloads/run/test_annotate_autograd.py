@@ -4,7 +4,6 @@ made it."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -22,11 +21,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization", "ignore:No
 BACKWARDS = ("backward", "grad_input", "grad_weight")
 
 
-def shared_resnet() -> nn.Module:
+def shared_resnet():
     """A residual block, called twice, whose second convolution is its first."""
     conv = nn.Conv2d(4, 4, 3, padding=1, bias=False)
 
-    def residual(self: Any, x: Tensor) -> Tensor:
+    def residual(self, x):
         return torch.relu(self.bn(self.conv2(torch.relu(self.conv1(x)))) + x)
 
     block = Made(residual, conv1=conv, bn=nn.BatchNorm2d(4), conv2=conv)
@@ -38,7 +37,7 @@ def shared_resnet() -> nn.Module:
     )
 
 
-def bilstm() -> nn.Module:
+def bilstm():
     rnn = nn.LSTM(4, 3, num_layers=2, bidirectional=True, batch_first=True, dropout=0.5)
     return Made(
         lambda self, x: self.out(self.rnn(self.embed(x))[0][:, -1]),
@@ -48,7 +47,7 @@ def bilstm() -> nn.Module:
     )
 
 
-def functional() -> nn.Module:
+def functional():
     """No module below it."""
     w, b = nn.Parameter(torch.randn(4, 3)), nn.Parameter(torch.randn(3))
     return Made(
@@ -56,7 +55,7 @@ def functional() -> nn.Module:
     )
 
 
-def checkpointed(reentrant: bool) -> nn.Module:
+def checkpointed(reentrant):
     second = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5), nn.Tanh())
     return Made(
         lambda self, x: checkpoint(self.second, self.first(x), use_reentrant=reentrant) * 2,
@@ -68,18 +67,18 @@ def checkpointed(reentrant: bool) -> nn.Module:
 class Recursive(nn.Module):
     """Calls itself, and the members of a list that nobody calls."""
 
-    def __init__(self, depth: int) -> None:
+    def __init__(self, depth):
         super().__init__()
         self.steps = nn.ModuleList(nn.Linear(3, 3) for _ in range(2))
         self.below = Recursive(depth - 1) if depth else None
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         for step in self.steps:
             x = torch.relu(step(x)) * 2
         return x if self.below is None else self.below(x) + x
 
 
-def transformer() -> nn.Module:
+def transformer():
     return nn.TransformerEncoder(
         nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2, enable_nested_tensor=False
     )
@@ -97,7 +96,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
 }
 
 
-def check(model: nn.Module, value: Tensor) -> list[tuple[str, str | None, str | None]]:
+def check(model, value):
     """Annotate one step, compare with autograd, and give the nodes that no layer made."""
     seen, truth = Seen(), Truth({"": model})
     with LayerRangeAnnotator(seen, model):
@@ -147,13 +146,13 @@ def test_two_models_of_a_script_keep_their_nodes_apart():
 class Tree(nn.Module):
     """A module made of a drawn plan: its own operations and the modules it calls, in order."""
 
-    def __init__(self, plan: list[Any], shared: list[nn.Module]) -> None:
+    def __init__(self, plan, shared):
         super().__init__()
         self.plan = plan
         self.own = nn.Parameter(torch.rand(3))
         self.kids = nn.ModuleList(self._child(item, shared) for item in plan)
 
-    def _child(self, item: Any, shared: list[nn.Module]) -> nn.Module:
+    def _child(self, item, shared):
         if isinstance(item, list):
             shared.append(Tree(item, shared))
             return shared[-1]
@@ -163,7 +162,7 @@ class Tree(nn.Module):
             item, nn.Identity()
         )
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x):
         for item, kid in zip(self.plan, self.kids, strict=True):
             if item == "product":
                 x = x * self.own
@@ -186,10 +185,10 @@ PLANS = st.recursive(
 )
 
 
-def rooted(plan: list[Any]) -> nn.Module:
+def rooted(plan):
     """A model that ends in a tensor, whatever its tree gives."""
 
-    def root(self: Any, x: Tensor) -> Tensor:
+    def root(self, x):
         out = self.tree(x)
         return self.last(out["x"] if isinstance(out, dict) else out)
 

@@ -3,9 +3,6 @@ that raised."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -20,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization", "ignore:No
 
 
 @pytest.fixture(autouse=True, scope="module")
-def old() -> Iterator[None]:
+def old():
     """What the versions lack is not used in this one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(annotate, "HAS_NUMBERS", False)
@@ -43,7 +40,7 @@ def test_any_tree_of_modules_is_marked_as_autograd_has_it(plan):
 
 def test_a_forward_that_raised_leaves_no_range_open_and_the_calls_as_they_were():
     class Broken(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x):
             raise ValueError("broken")
 
     call, seen = nn.Module.__call__, Seen()
@@ -60,7 +57,7 @@ def test_a_node_without_prehooks_gets_one_from_a_tensors_hooks():
     class Old:
         """A node of torch 1.8."""
 
-        def __init__(self, node: Any) -> None:
+        def __init__(self, node):
             self._register_hook_dict = node._register_hook_dict
 
     seen: list[str] = []

@@ -1,7 +1,5 @@
 """How long the threads of a workload waited for a core, while something else had it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -19,7 +17,7 @@ pytestmark = pytest.mark.skipif(
 BUSY_S = 1.0
 
 
-def work(seconds: float) -> None:
+def work(seconds):
     end = time.process_time() + seconds
     while time.process_time() < end:
         pass

@@ -21,14 +21,14 @@ class Event:
 
     now = 0.0
 
-    def __init__(self, enable_timing: bool) -> None:
+    def __init__(self, enable_timing):
         assert enable_timing
 
-    def record(self) -> None:
+    def record(self):
         Event.now += 0.25
         self.at = Event.now
 
-    def elapsed_time(self, end: Event) -> float:
+    def elapsed_time(self, end):
         return end.at - self.at
 
 
@@ -202,7 +202,7 @@ def test_tf32_on_a_gpu_without_it_is_a_gap(capability, gaps):
 
 
 def test_the_reason_torch_gives_for_having_no_gpu_is_passed_on(monkeypatch):
-    def is_available() -> bool:
+    def is_available():
         warnings.warn(
             "CUDA initialization: the driver is too old. Please update (Triggered at x)",
             stacklevel=1,

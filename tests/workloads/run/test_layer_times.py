@@ -1,9 +1,6 @@
 """Times of layers: from steps of their own, each without what runs within it."""
 
-from __future__ import annotations
-
 import threading
-from typing import Any
 
 import pytest
 
@@ -13,7 +10,6 @@ from perfctl.workloads.models.plan import plan_model
 from perfctl.workloads.run import loop
 from perfctl.workloads.run.clock import DeviceClock
 from perfctl.workloads.run.loop import MODEL, TimedRanges
-from perfctl.workloads.run.record import WorkloadRecord
 from perfctl.workloads.spec import LEAST_STEPS, WorkloadOptions
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization")
@@ -26,12 +22,12 @@ class Counting(DeviceClock):
 
     now = 0
 
-    def record_mark(self) -> int:
+    def record_mark(self):
         self.now += 1
         return self.now
 
 
-def run(**changes: Any) -> WorkloadRecord:
+def run(**changes):
     options = WorkloadOptions(**{"batch_size": 2, "steps": 2, "warmup": 1} | changes)
     return loop.run_workload(families, options, families.Own(model=MODEL_SPEC, samples=4))
 
@@ -51,7 +47,7 @@ def test_ranges_of_two_threads_do_not_nest_in_each_other():
     ranges = TimedRanges(Counting())
     ranges.push("forward")
 
-    def backward() -> None:
+    def backward():
         ranges.push("backward")
         ranges.pop()
 

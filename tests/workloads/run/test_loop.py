@@ -6,7 +6,6 @@ import dataclasses
 import gzip
 import json
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +13,10 @@ import torch
 
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Device, Gap, MemoryFigure, Step
-from perfctl.workloads.interface import WorkloadParts
 from perfctl.workloads.models import mnist_cnn
 from perfctl.workloads.run import loop
 from perfctl.workloads.run.memory import MemoryWatch
 from perfctl.workloads.run.options import parse_workload_arguments
-from perfctl.workloads.run.record import WorkloadRecord
 from perfctl.workloads.spec import WorkloadError, WorkloadOptions
 from tests.workloads import small
 from tests.workloads.autograd_truth import Seen
@@ -53,9 +50,7 @@ KEYS = [
 ]
 
 
-def run(
-    tmp_path: Path, workload: Any = None, **changes: Any
-) -> tuple[WorkloadRecord, dict[str, Any]]:
+def run(tmp_path, workload=None, **changes):
     """(the record, what was written) of a short run."""
     record = small.run(tmp_path, workload, **changes)
     return record, json.loads((tmp_path / "record.json").read_text())
@@ -112,7 +107,7 @@ def test_inference_has_no_loss_and_one_phase_of_its_own(tmp_path):
 
 
 def test_a_seed_gives_the_same_losses_and_another_seed_others():
-    def losses(seed: int) -> list[float | None]:
+    def losses(seed):
         options, own = parse_workload_arguments(
             "mnist_cnn", f"--batch 8 --steps 2 --warmup 1 --seed {seed}".split()
         )
@@ -179,7 +174,7 @@ def test_only_measured_steps_lie_in_the_torch_trace(tmp_path):
 
 def test_the_mean_loss_weighs_a_short_last_batch_by_its_samples(tmp_path):
     class Frozen(Small):
-        def build(self, options: WorkloadOptions, own: Any) -> WorkloadParts:
+        def build(self, options, own):
             parts = super().build(options, own)
             parts.optimizer.param_groups[0]["lr"] = 0.0
             return parts
@@ -203,7 +198,7 @@ def test_drawn_digits_can_be_learnt():
 
 def test_a_process_that_is_killed_leaves_a_failed_record(tmp_path):
     class Looks(Small):
-        def build(self, options: WorkloadOptions, own: Any) -> WorkloadParts:
+        def build(self, options, own):
             self.found = json.loads((tmp_path / "record.json").read_text())
             return super().build(options, own)
 
@@ -215,7 +210,7 @@ def test_a_process_that_is_killed_leaves_a_failed_record(tmp_path):
 
 def test_a_loss_that_is_no_number_is_null_with_a_gap(tmp_path):
     class Diverges(Small):
-        def build(self, options: WorkloadOptions, own: Any) -> WorkloadParts:
+        def build(self, options, own):
             parts = super().build(options, own)
             return dataclasses.replace(parts, loss=lambda out, target: out.sum() * float("nan"))
 

@@ -1,10 +1,7 @@
 """The lines that fused kernels come from, in the trace that perfctl writes: by torch's own code, on
 a made-up trace."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +21,7 @@ REGION, NAME = "Torch-Compiled Region: 0/0", "triton_poi_fused_add_gelu_0"
 
 
 @pytest.fixture
-def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def trace(tmp_path, monkeypatch):
     """A kernel that was launched inside a compiled region, of which Inductor knows three lines."""
     known = {str((REGION, False)): {f"{NAME}:1": {"stack_traces": list(STACKS[:3])}}}
     monkeypatch.setattr("torch._inductor.debug._kernel_information_jsons", known)

@@ -1,7 +1,5 @@
 """The measured roofs: what is printed is a rate of what was really done."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -10,7 +8,7 @@ from perfctl.workloads.run import peaks
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small(monkeypatch):
     monkeypatch.setattr(peaks, "CPU_SIDES", (64,))
     monkeypatch.setattr(peaks, "CPU_ELEMENTS", 4096)
     monkeypatch.setattr(peaks, "ROUNDS", 2)
@@ -40,10 +38,10 @@ def test_the_best_of_the_medians_counts(monkeypatch):
     lengths = iter([9, 5, 5, 4, 3, 8])
     clock = [0.0]
 
-    def perf_counter() -> float:
+    def perf_counter():
         return clock[0]
 
-    def call() -> None:
+    def call():
         if started[0]:
             clock[0] += next(lengths)
         started[0] = True

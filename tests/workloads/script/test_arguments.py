@@ -19,7 +19,7 @@ from perfctl.workloads.spec import SpecError
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").touch()
 
@@ -127,9 +127,7 @@ def test_a_rank_starts_itself_under_its_profiler_with_files_of_its_own():
     assert options.build_rank_command(1) == ("nsys", "--output=a b/report.rank1", *inner)
 
 
-def steps_of(
-    events: str, kind: str = "auto", named: str | None = None, optimizers: int = 0
-) -> list[int]:
+def steps_of(events, kind="auto", named=None, optimizers=0):
     """After which events a step ended. D, G: optimizers; m, n: models; b: a backward pass."""
     marker = StepEndDetector(kind, named, lambda: optimizers)
     ended = []

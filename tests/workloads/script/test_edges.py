@@ -1,17 +1,13 @@
 """Scripts that raise, stop early, never step, train in other ways: each leaves a record that says
 so, and is not disturbed."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from functools import cache
 
 import pytest
 
-from tests.forked import Forks
 from tests.workloads import started
-from tests.workloads.script.ran import Ran, run_both
+from tests.workloads.script.ran import run_both
 
 torch = pytest.importorskip("torch")
 
@@ -115,11 +111,11 @@ OPTIONS = {
 
 
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory, forks: Forks) -> Callable[[str], Ran]:
+def ended(tmp_path_factory, forks):
     folder = tmp_path_factory.mktemp("edges")
 
     @cache
-    def ended(name: str) -> Ran:
+    def ended(name):
         options = f"--steps 2 {OPTIONS.get(name, '')}"
         return run_both(forks, folder / f"{name}.py", BEGIN + SCRIPT_OF[name], options)
 

@@ -3,8 +3,6 @@ stand-in: no GPU is needed."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -22,19 +20,17 @@ class Graph:
 
     fails = False
 
-    def capture_begin(self, pool: Any = None) -> str:
+    def capture_begin(self, pool=None):
         if self.fails:
             raise RuntimeError("this stream cannot be captured")
         return f"begun {pool}"
 
-    def capture_end(self) -> str:
+    def capture_end(self):
         return "ended"
 
 
 class Watched:
-    def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, *, window: str = "cuda", annotate: str = "nvtx"
-    ) -> None:
+    def __init__(self, monkeypatch, *, window="cuda", annotate="nvtx"):
         monkeypatch.setattr(torch.cuda, "CUDAGraph", type("CUDAGraph", (Graph,), dict(vars(Graph))))
         self.started: list[int] = []
         monkeypatch.setattr(torch.cuda.profiler, "start", lambda: self.started.append(1))
@@ -47,13 +43,13 @@ class Watched:
         self.model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
         self.graph = torch.cuda.CUDAGraph()
 
-    def call(self) -> None:
+    def call(self):
         with torch.no_grad():
             self.model(torch.ones(2, 4))
 
 
 @pytest.fixture
-def under_nsys(monkeypatch: pytest.MonkeyPatch) -> None:
+def under_nsys(monkeypatch):
     monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "7")
 
 

@@ -1,8 +1,6 @@
 """A script that starts further processes: loader workers are left alone, the ranks of a launcher
 each leave a record."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
@@ -16,7 +14,7 @@ torch = pytest.importorskip("torch")
 SCRIPT = str(Path(__file__).resolve().parents[2] / "data" / "scripts" / "mnist.py")
 
 
-def perfctl(batch: str) -> tuple[str, ...]:
+def perfctl(batch):
     words = f"-m perfctl.workloads --batch {batch} --steps 2 --warmup 1 --annotate record_function"
     return tuple(words.split())
 
@@ -62,7 +60,7 @@ dist.destroy_process_group()
 """
 
 
-def trained(ranks: int, batch: int) -> float:
+def trained(ranks, batch):
     """What DDP prints, worked out in one process: rank 0's model, the mean of all
     ranks' gradients."""
     models, data = [], []

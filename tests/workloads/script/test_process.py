@@ -1,11 +1,8 @@
 """A script under perfctl is the process it would be by itself. These scripts import no torch, so
 they are fast."""
 
-from __future__ import annotations
-
 import json
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -37,7 +34,7 @@ ENDS = {
 }
 
 
-def both(folder: Path, *words: str) -> tuple[object, object, dict]:
+def both(folder, *words):
     """(by itself, under perfctl, the record): exit code, stdout, stderr without perfctl's
     own lines."""
     record = folder / "record.json"

@@ -17,7 +17,6 @@ import pytest
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers.nsys import BUSY, WINDOW, remove_stale_lock
 from perfctl.records.ranges import parse_range_name
-from tests.forked import Forks
 from tests.launch.programs import run
 from tests.workloads.started import start
 
@@ -46,11 +45,11 @@ TRACE = [
 ]
 
 
-def words(name: str) -> tuple[str, ...]:
+def words(name):
     return str(SCRIPTS / f"{name}.py"), "--batch-size", str(BATCH), "--save", "model.pt"
 
 
-def under_nsys(folder: Path, name: str) -> subprocess.CompletedProcess[str]:
+def under_nsys(folder, name):
     """Started as a sweep starts it: no agent stays behind, and nsys that could not start has
     another try."""
     nsys = (
@@ -78,19 +77,19 @@ class Runs:
     forked from a process that has torch.
     """
 
-    def __init__(self, base: Path, forks: Forks) -> None:
+    def __init__(self, base, forks):
         self._base = base
         self._forks = forks
         self._done: dict[Path, Any] = {}
 
-    def __call__(self, name: str, how: str) -> tuple[Any, Path]:
+    def __call__(self, name, how):
         folder = self._base / f"{name}-{how}"
         if folder not in self._done:
             folder.mkdir()
             self._done[folder] = self._run_tool_command(folder, name, how)
         return self._done[folder], folder
 
-    def _run_tool_command(self, folder: Path, name: str, how: str) -> Any:
+    def _run_tool_command(self, folder, name, how):
         if how == "nsys":
             if tools.find_program("nsys") is None or not hasattr(torch._C, "_nvtx"):
                 pytest.skip("nsys, or a torch that has NVTX, is not installed")
@@ -101,11 +100,11 @@ class Runs:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory, forks: Forks) -> Runs:
+def runs(tmp_path_factory, forks):
     return Runs(tmp_path_factory.mktemp("runs"), forks)
 
 
-def weights(folder: Path) -> dict[str, Any]:
+def weights(folder):
     """Dotted path of each saved tensor, its model's name in front."""
     name = folder.name.rpartition("-")[0]
     saved = torch.load(folder / "model.pt", weights_only=True)
@@ -117,7 +116,7 @@ def weights(folder: Path) -> dict[str, Any]:
     }
 
 
-def layers(folder: Path) -> set[str]:
+def layers(folder):
     """Modules with parameters."""
     return {
         path.rpartition(".")[0]

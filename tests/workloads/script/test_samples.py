@@ -1,7 +1,5 @@
 """Batches and samples of a step: expected from what each step is given."""
 
-from __future__ import annotations
-
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -11,15 +9,13 @@ from perfctl.workloads.script.counting import SampleCounter  # noqa: E402
 from perfctl.workloads.script.facts import ScriptFacts  # noqa: E402
 
 
-def stated(samples: SampleCounter, asked: int | None) -> tuple[dict[str, float | None], list[str]]:
+def stated(samples, asked):
     record = WorkloadRecord("x.py", asked, None, None, None)
     samples.fill_record(record)
     return {one.name: one.value for one in record.summaries}, [gap.quantity for gap in record.gaps]
 
 
-def train(
-    samples: SampleCounter, given: list[list], passes: int, steps: int = 3, optimizers: int = 1
-) -> None:
+def train(samples, given, passes, steps=3, optimizers=1):
     """``given``: for each step the inputs of its calls."""
     for step in range(steps):
         for x in given[step % len(given)]:

@@ -10,8 +10,8 @@ import pytest
 
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT
 from perfctl.workloads.script.counting import IDLE_AFTER, LeadThread
-from tests.forked import PERFCTL, Forks
-from tests.workloads.script.ran import Ran, run_both
+from tests.forked import PERFCTL
+from tests.workloads.script.ran import run_both
 
 torch = pytest.importorskip("torch")
 
@@ -70,9 +70,7 @@ SCRIPT_OF = {
 
 
 @pytest.fixture(scope="module", params=SCRIPT_OF)
-def named(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, forks: Forks
-) -> tuple[str, Ran]:
+def named(request, tmp_path_factory, forks):
     script = tmp_path_factory.mktemp("threads") / "script.py"
     options = "--steps 3 --window torch --trace t.json"
     return request.param, run_both(forks, script, BEGIN + SCRIPT_OF[request.param], options)
@@ -123,7 +121,7 @@ def test_the_thread_that_trains_leads_and_an_idle_or_ended_one_gives_way():
     lead = LeadThread(taken.append)
     answers: list[bool] = []
 
-    def run(*events: dict[str, bool]) -> None:
+    def run(*events):
         thread = threading.Thread(
             target=lambda: answers.extend(lead.counts_current_thread(**event) for event in events)
         )

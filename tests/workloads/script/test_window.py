@@ -1,15 +1,11 @@
 """A time window of a program that does not end: each process that calls a model in it records it, and runs on."""
 
-from __future__ import annotations
-
 import gzip
 import json
-from pathlib import Path
 
 import pytest
 
 from perfctl.workloads.spec import WATCH_VARIABLE
-from tests.forked import Done, Forks
 
 pytest.importorskip("torch")
 
@@ -35,9 +31,7 @@ def repeat(step, *names):
 """
 
 
-def run(
-    forks: Forks, monkeypatch: pytest.MonkeyPatch, folder: Path, text: str, after: int = 0
-) -> Done:
+def run(forks, monkeypatch, folder, text, after=0):
     """Run a program with a window of 1 s."""
     options = (
         *("--record", str(folder / "workload.json"), "--trace", str(folder / "t.json.gz")),
@@ -49,7 +43,7 @@ def run(
     return forks.run(folder, "server.py")
 
 
-def ranges(trace: Path) -> list[str]:
+def ranges(trace):
     with gzip.open(trace) as file:
         events = json.load(file)["traceEvents"]
     return [row["name"] for row in events if row.get("cat") == "user_annotation"]

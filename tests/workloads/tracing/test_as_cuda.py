@@ -1,17 +1,13 @@
 """What a GPU would run, told from meta tensors: kernels of attention, dropout, recurrent layers,
 optimizers, and what they keep."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 from torch import nn
 
 from perfctl.orchestrator.estimate.memory import find_memory_peak
 from perfctl.orchestrator.estimate.session import estimate, estimate_from_trace
-from perfctl.records.paper import GpuChoices, MemoryTrace
+from perfctl.records.paper import GpuChoices
 from perfctl.workloads.tracing.as_cuda import (
     AttentionCall,
     choose_attention_kernel_and_reason,
@@ -24,7 +20,7 @@ A100, RTX3090, H100, V100 = (8, 0), (8, 6), (9, 0), (7, 0)
 FP32, FP16, BF16 = torch.float32, torch.float16, torch.bfloat16
 
 
-def tensor(*shape: int, dtype: torch.dtype = FP32, grad: bool = False) -> torch.Tensor:
+def tensor(*shape, dtype=FP32, grad=False):
     return torch.zeros(shape, dtype=dtype, device="meta", requires_grad=grad)
 
 
@@ -85,23 +81,21 @@ def test_a_kernel_that_was_asked_for_gives_way_to_math_where_it_cannot_run(asked
 class Attention(nn.Module):
     """Queries, keys and values are parameters, so that nothing else is kept."""
 
-    def __init__(self, dtype: torch.dtype, *shape: int) -> None:
+    def __init__(self, dtype, *shape):
         super().__init__()
         self.parts = nn.ParameterList(tensor(*shape, dtype=dtype) for _ in range(3))
 
-    def forward(self, scale: torch.Tensor) -> torch.Tensor:
+    def forward(self, scale):
         return nn.functional.scaled_dot_product_attention(*self.parts, is_causal=True)
 
 
-def traced(
-    model: nn.Module, given: torch.Tensor, gpu: GpuChoices | None = None, **settings: Any
-) -> MemoryTrace:
+def traced(model, given, gpu=None, **settings):
     found = trace_step(model, (given,), memory=True, gpu=gpu or GpuChoices(), **settings)
     assert found.problem is None and found.memory is not None
     return found.memory
 
 
-def kept(found: MemoryTrace) -> int:
+def kept(found):
     return sum(one.bytes for one in found.allocations if one.category == "activation")
 
 
@@ -198,11 +192,11 @@ def test_dropout_keeps_a_byte_a_value_and_not_its_noise():
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
 def test_recurrent_layers_count_the_same_with_memory_and_keep_less_than_their_products(kind):
     class Recurrent(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.layer = kind(16, 24, 2, bidirectional=True)
 
-        def forward(self, given: torch.Tensor) -> torch.Tensor:
+        def forward(self, given):
             return self.layer(given)[0]  # type: ignore[no-any-return]
 
     steps, batch = 30, 4
@@ -224,14 +218,14 @@ def test_recurrent_layers_count_the_same_with_memory_and_keep_less_than_their_pr
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_asking_for_memory_changes_no_count(precision):
     class Block(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.layer, self.drop = (
                 nn.TransformerEncoderLayer(32, 4, 64, dropout=0.1, batch_first=True),
                 nn.Dropout(0.2),
             )
 
-        def forward(self, given: torch.Tensor) -> torch.Tensor:
+        def forward(self, given):
             return nn.functional.dropout(self.drop(self.layer(given)), 0.3)
 
     with torch.device("meta"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,11 +43,11 @@ FREE = [
 class Types(TorchDispatchMode):
     """(operator, types of all its tensors) of everything that computes."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()  # type: ignore[no-untyped-call]
         self.seen: list[tuple[str, ...]] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         name = func._schema.name
         if (
@@ -63,7 +63,7 @@ class Types(TorchDispatchMode):
 
 
 @contextmanager
-def cudas_own(dtype: torch.dtype) -> Iterator[None]:
+def cudas_own(dtype):
     """torch's autocast for CUDA, without a GPU: on fake tensors that say they are there."""
     torch.set_autocast_dtype("cuda", dtype)
     torch.set_autocast_enabled("cuda", True)
@@ -79,7 +79,7 @@ def cudas_own(dtype: torch.dtype) -> Iterator[None]:
 Case = Callable[[], tuple[Callable[..., Any], tuple[torch.Tensor, ...]]]
 
 
-def both(case: Case, dtype: torch.dtype) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+def both(case, dtype):
     """What torch's own autocast runs for CUDA, and what ours runs on meta."""
     found = []
     for device in ("cuda", "meta"):
@@ -99,13 +99,13 @@ def both(case: Case, dtype: torch.dtype) -> tuple[list[tuple[str, ...]], list[tu
     return found[0], found[1]
 
 
-def network() -> nn.Module:
+def network():
     return nn.Sequential(
         nn.Linear(8, 16), nn.ReLU(), nn.LayerNorm(16), nn.Softmax(-1), nn.Linear(16, 16)
     )
 
 
-def images() -> nn.Module:
+def images():
     first = (
         nn.Conv2d(3, 8, 3),
         nn.ReLU(),
@@ -116,12 +116,12 @@ def images() -> nn.Module:
     return nn.Sequential(*first, nn.GroupNorm(2, 4), nn.GELU(), nn.AdaptiveAvgPool2d(1))
 
 
-def twice() -> Callable[..., Any]:
+def twice():
     layer = nn.Linear(8, 8)
     return lambda x: layer(layer(x))
 
 
-def functions(x: torch.Tensor, y: torch.Tensor) -> None:
+def functions(x, y):
     low = x @ y  # in the type of autocast
     fp32 = (
         torch.exp,
@@ -175,7 +175,7 @@ def functions(x: torch.Tensor, y: torch.Tensor) -> None:
     F.interpolate(low[None, None], scale_factor=2, mode="bilinear")
 
 
-def cross_entropy(x: torch.Tensor) -> torch.Tensor:
+def cross_entropy(x):
     return F.cross_entropy(x @ x.t(), torch.zeros(8, dtype=torch.int64, device=x.device))
 
 
@@ -261,7 +261,7 @@ def test_results_and_gradients_equal_torchs_autocast_where_cpu_and_cuda_agree():
 
 
 @contextmanager
-def entered_if(entered: TracedAutocast, wanted: bool) -> Iterator[None]:
+def entered_if(entered, wanted):
     with ExitStack() as stack:
         if wanted:
             stack.enter_context(entered)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import threading
 import warnings
-from typing import Any
 
 import pytest
 import torch
@@ -27,11 +26,11 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-def counting() -> tuple[list[int], Any]:
+def counting():
     """(an entry per compilation, a backend that compiles nothing)."""
     compiles: list[int] = []
 
-    def backend(graph: torch.fx.GraphModule, example: list[Tensor]) -> object:
+    def backend(graph, example):
         compiles.append(len(example))
         return graph.forward
 
@@ -160,7 +159,7 @@ def test_a_recorder_may_end_in_another_thread_than_it_began_in():
     recorder = Recorder(model)
     began, end = threading.Event(), threading.Event()
 
-    def begin() -> None:
+    def begin():
         with torch.no_grad():
             recorder.__enter__()
             model(torch.ones(1, 2))
@@ -183,16 +182,16 @@ def test_a_recorder_may_end_in_another_thread_than_it_began_in():
 @pytest.mark.parametrize("is_warm", [False, True])
 def test_a_compiled_function_without_graph_breaks_may_call_what_the_recorder_replaces(is_warm):
     class Products(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.work = torch.compile(self.multiply, backend="eager", fullgraph=True)
 
-        def multiply(self, data: torch.Tensor) -> torch.Tensor:
+        def multiply(self, data):
             scores = torch.linalg.vecdot(data[:, :, None], data[:, None])
             mixed = nn.functional.scaled_dot_product_attention(data, data, data)
             return scores.sum() + torch.from_numpy(mixed.numpy() + 1).sum()
 
-        def forward(self, data: torch.Tensor) -> torch.Tensor:
+        def forward(self, data):
             return self.work(data)
 
     model, data = Products(), torch.ones(2, 3, 4)
@@ -205,7 +204,7 @@ def test_a_compiled_function_without_graph_breaks_may_call_what_the_recorder_rep
 
 def test_a_recorder_without_a_model_names_work_outside_of_torch():
     class Leaves(nn.Linear):
-        def forward(self, data: torch.Tensor) -> torch.Tensor:
+        def forward(self, data):
             output = super().forward(data)
             output.detach().numpy()
             return output

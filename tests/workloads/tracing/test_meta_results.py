@@ -1,8 +1,6 @@
 """Results of operators on meta that are kept: new tensors of the same sizes, and nothing kept that
 depends on more."""
 
-from __future__ import annotations
-
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -12,12 +10,12 @@ from perfctl.workloads.tracing import meta_results  # noqa: E402
 aten = torch.ops.aten
 
 
-def meta(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+def meta(*size, dtype=torch.float32):
     return torch.empty(size, dtype=dtype, device="meta")
 
 
 @pytest.fixture(autouse=True)
-def empty(monkeypatch: pytest.MonkeyPatch) -> None:
+def empty(monkeypatch):
     monkeypatch.setattr(meta_results, "_results", {})
     monkeypatch.setattr(meta_results, "_shapes", {})
 

@@ -1,15 +1,12 @@
 """What layers of a script that nobody edited are called, the same for ranges and for
 recorded shapes."""
 
-from __future__ import annotations
-
 import contextlib
 import weakref
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from perfctl.workloads.run.annotate import LayerRangeAnnotator
 from perfctl.workloads.tracing.layers import ModuleNames
@@ -19,7 +16,7 @@ from tests.workloads.autograd_truth import Seen
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization")
 
 
-def forwards(seen: Seen) -> list[str]:
+def forwards(seen):
     """Layers with a forward range, in order of first call."""
     return list(
         dict.fromkeys(
@@ -36,10 +33,10 @@ def test_a_model_goes_by_what_the_script_calls_it():
 
 
 class Trainer:
-    def __init__(self) -> None:
+    def __init__(self):
         self.generator = nn.Sequential(nn.Tanh())
 
-    def step(self) -> Tensor:
+    def step(self):
         return self.generator(torch.ones(1))
 
 
@@ -71,7 +68,7 @@ def test_two_models_with_one_name_are_numbered():
 
 def test_a_layer_that_is_made_in_the_first_forward_has_its_path():
     class Late(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x):
             if not hasattr(self, "fc"):
                 self.fc = nn.Linear(2, 2)
             return self.fc(x)
@@ -102,7 +99,7 @@ def test_shapes_and_ranges_have_the_same_names():
     judge, maker = nn.Sequential(nn.Linear(2, 1)), nn.Sequential(nn.Linear(3, 2), nn.ReLU())
     seen, names = Seen(), ModuleNames()
 
-    def step() -> None:
+    def step():
         nn.BCEWithLogitsLoss()(judge(maker(torch.ones(1, 3))), torch.ones(1, 1)).backward()
 
     with Recorder(names=names) as recorder:
@@ -116,7 +113,7 @@ def test_shapes_and_ranges_have_the_same_names():
     assert {op.layer: op.parameters for op in recorder.ops}["judge.0"] == 2 + 1
 
 
-def train(model: nn.Module, value: Tensor, around: Any) -> list[Tensor]:
+def train(model, value, around):
     torch.manual_seed(3)
     optimizer = torch.optim.Adam(model.parameters())
     kept = []

@@ -4,7 +4,6 @@ operation has."""
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 import pytest
 import torch
@@ -12,19 +11,19 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from perfctl.records.paper import OpShape, TensorAllocation
-from perfctl.workloads.tracing.recorder import TracedStep, trace_step
+from perfctl.records.paper import TensorAllocation
+from perfctl.workloads.tracing.recorder import trace_step
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
 
 
-def on_meta(model: nn.Module, *shape: int, **options: Any) -> TracedStep:
+def on_meta(model, *shape, **options):
     found = trace_step(model.to("meta"), (torch.empty(shape, device="meta"),), **options)
     assert found.problem is None
     return found
 
 
-def kinds(ops: tuple[OpShape, ...], name: str, direction: str = "forward") -> list[tuple[str, ...]]:
+def kinds(ops, name, direction="forward"):
     return [
         op.dtypes
         for op in ops
@@ -87,11 +86,11 @@ def test_casts_of_weights_live_until_forward_and_loss_end_or_backward_has_used_t
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_what_checkpointing_repeats_is_cast_again(reentrant):
     class Repeats(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
 
-        def forward(self, x: torch.Tensor) -> Any:
+        def forward(self, x):
             return checkpoint(
                 lambda y: self.second(y).relu().exp(), self.first(x), use_reentrant=reentrant
             )
@@ -106,11 +105,11 @@ def test_what_checkpointing_repeats_is_cast_again(reentrant):
 
 def test_a_region_of_the_model_that_switches_autocast_off_is_obeyed_on_every_device():
     class Careful(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.layer = nn.Linear(8, 8)
 
-        def forward(self, x: torch.Tensor) -> Any:
+        def forward(self, x):
             with torch.autocast(x.device.type, enabled=False):
                 x = self.layer(x)
             return self.layer(x)

@@ -1,16 +1,11 @@
 """What a Recorder sees of a real step, on CPU and meta."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from perfctl.records.paper import OpShape
 from perfctl.workloads.tracing.recorder import Recorder
 from tests.workloads.autograd_truth import Made
 
@@ -20,9 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning"
 DEVICES = ("cpu", "meta")
 
 
-def record(
-    model: nn.Module, *inputs: torch.Tensor, optimizer: Any = None, grad: bool = True
-) -> tuple[tuple[OpShape, ...], Recorder]:
+def record(model, *inputs, optimizer=None, grad=True):
     with Recorder(model) as recorder:
         with torch.set_grad_enabled(grad):
             output = model(*inputs)
@@ -34,11 +27,11 @@ def record(
     return recorder.ops, recorder
 
 
-def of(ops: tuple[OpShape, ...], layer: str, direction: str) -> list[OpShape]:
+def of(ops, layer, direction):
     return [op for op in ops if op.layer == layer and op.direction == direction and op.kind]
 
 
-def two(device: str = "cpu") -> nn.Module:
+def two(device="cpu"):
     """Two linear layers and a functional product between them."""
     parts = {"a": nn.Linear(6, 5), "b": nn.Linear(5, 4), "own": nn.Parameter(torch.ones(5, 5))}
     return Made(lambda self, x: self.b(torch.relu(self.a(x)) @ self.own), **parts).to(device)

@@ -1,15 +1,10 @@
 """Operators whose work, or whose result, depends on values, and tensors that lie on another device
 than the rest."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from perfctl.orchestrator.estimate.session import estimate
@@ -20,16 +15,16 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 class Calls(nn.Module):
     """Its forward is ``function(weight, *inputs)``."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function):
         super().__init__()
         self.function = function
         self.weight = nn.Parameter(torch.ones(1))
 
-    def forward(self, *inputs: Any) -> Any:
+    def forward(self, *inputs):
         return self.function(self.weight, *inputs)
 
 
-def products_run(given: Tensor) -> int:
+def products_run(given):
     """Matrix products that torch runs inside matrix_exp, by its profiler."""
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as seen:
         torch.matrix_exp(given)
@@ -55,7 +50,7 @@ def test_matrix_exp_without_values_is_at_least_and_says_why():
 
 
 def test_a_tensor_that_the_model_makes_on_the_cpu_may_meet_those_on_meta():
-    def masked(weight: Tensor, data: Tensor) -> Tensor:
+    def masked(weight, data):
         return (data * torch.arange(4.0)) @ data.mT * weight
 
     one = estimate(Calls(masked), torch.ones(3, 4))
@@ -65,7 +60,7 @@ def test_a_tensor_that_the_model_makes_on_the_cpu_may_meet_those_on_meta():
 def test_a_jagged_tensor_that_stops_on_meta_runs_with_its_values():
     rows = torch.nested.nested_tensor([torch.ones(3, 8), torch.ones(5, 8)], layout=torch.jagged)
 
-    def attended(weight: Tensor, data: Tensor) -> Tensor:
+    def attended(weight, data):
         heads = (data * weight).unflatten(-1, [2, 4]).transpose(1, 2)
         return F.scaled_dot_product_attention(heads, heads, heads)
 
@@ -79,7 +74,7 @@ def test_a_jagged_tensor_that_stops_on_meta_runs_with_its_values():
 
 
 def test_an_error_inside_attention_is_the_models():
-    def wrong(weight: Tensor, data: Tensor) -> Tensor:
+    def wrong(weight, data):
         return F.scaled_dot_product_attention(data * weight, data, data.long())
 
     problem = estimate(Calls(wrong), torch.ones(1, 2, 3, 4), device=None).problem
