@@ -356,17 +356,19 @@ def test_a_replay_that_never_ends_is_stopped_and_its_last_line_is_the_reason(
 def test_output_and_growing_files_are_progress_and_the_samples_of_the_run_are_not(
     tmp_path, monkeypatch
 ):
-    clock = [0.0]
-    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    clock = [0]
+    for module in (progress, process_run):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     log, samples = tmp_path / "out.log", tmp_path / FILE
     activity = FileActivity((tmp_path,), without=(samples,))
-    is_stalled = process_run._make_stall_check(StallRule(2.0), activity, (log, log))
+    is_stalled = process_run._make_stall_check(StallRule(20), activity, (log, log))
     for file in (log, tmp_path / "deep" / "data.bin", log):
-        clock[0] += 1.9
         file.parent.mkdir(exist_ok=True)
         file.write_text(f"{clock}")
         assert not is_stalled()
-    clock[0] += 2.0
+        clock[0] += 19
+        assert not is_stalled()
+    clock[0] += 1
     samples.write_text("more")
     assert is_stalled()
 
