@@ -10,7 +10,6 @@ import pytest
 from tests.cli.conftest import sql
 
 NOISE = (1.0, 1.01, 0.99, 1.005)
-"""The fixture ``repeated``."""
 
 
 def step(said):

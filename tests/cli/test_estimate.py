@@ -104,7 +104,7 @@ def estimate(perfctl):
         ("models.py:mlp --input 8 --check 1", 2, "Set it with --layer. Available layers: 0, 1, 2"),
         ("models.py:mlp --input 8 --layer 9", 2, "It has: 0, 1, 2"),
         ("models.py:mlp --input 8 --layer 9 --json", 2, "It has: 0, 1, 2"),
-        ("models.py:mlp --input 8 --layer 9 --sheet", 2, "Layers: 0, 1, 2"),
+        ("models.py:mlp --input 8 --layer 9 --sheet", 2, "Available layers: 0, 1, 2"),
         (
             "models.py:mlp --input 8 --memory 1GiB --attention fast",
             2,

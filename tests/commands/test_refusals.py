@@ -62,9 +62,6 @@ def test_an_image_definition_is_replaced_only_by_force(tmp_path):
         definition.write_definition_file(asked, out)
 
 
-"""Takes a store."""
-
-
 def asked(**said):
     return perfctl.SweepOptions(**{"batches": (4,), "out": Path("runs"), **said})
 

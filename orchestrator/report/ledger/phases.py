@@ -145,7 +145,7 @@ def _build_phase_columns(phase: PhaseParts) -> list[Column]:
         size_column("bytes", moved),
         Column("FLOP/B", is_optional=True, note="estimated FLOPs per byte"),
         text_column("bound", bound),
-        time_column("time per token", "kernel time / tokens", is_optional=True),
+        time_column("GPU time per token", "kernel time / tokens", is_optional=True),
         time_column("of prompts", prompts, is_optional=True),
         time_column("of decodes", decodes),
         Column("padding", note=padding),
@@ -227,7 +227,7 @@ def _build_part_cells(part: ModelPartUse, short: str) -> dict[str, Cell]:
         "bytes": moved,
         "FLOP/B": intensity,
         "bound": missing_cell(missing) if part.bound is None else text_cell(part.bound),
-        "time per token": time_cell(part.token_ns, NO_TOKENS),
+        "GPU time per token": time_cell(part.token_ns, NO_TOKENS),
         **dict(zip(MIXED_COLUMNS, mixed, strict=True)),
         "padding": _build_tile_padding_cell(part),
     }
@@ -258,7 +258,7 @@ def _build_total_cells(phase: PhaseParts) -> dict[str, Cell]:
         "kernel time": time_cell(total, NOT_TIMED),
         "share": share_cell(1.0 if total else None, NOT_TIMED),
         "estimate": estimate,
-        "time per token": time_cell(total / tokens if total and tokens else None, NO_TOKENS),
+        "GPU time per token": time_cell(total / tokens if total and tokens else None, NO_TOKENS),
     }
 
 

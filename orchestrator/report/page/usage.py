@@ -142,8 +142,8 @@ def build_phases_table(runs: Sequence[Run]) -> Table | None:
         Column("launches", is_optional=True),
         time_column("a kernel runs", "time in which at least one kernel of these steps ran"),
         time_column("kernel time", "sum over its kernels", is_optional=True),
-        time_column("time per token", "time in which a kernel ran, over the tokens"),
-        Column("tokens/s", note="while a kernel ran, without the time in between"),
+        time_column("GPU time per token", "time in which a kernel ran, over the tokens"),
+        Column("tokens/GPU-s", note="while a kernel ran, without the time in between"),
     ]
     rows = []
     for item in (phase for run in runs for phase in measure_phases(run)):
@@ -170,7 +170,7 @@ def build_phases_table(runs: Sequence[Run]) -> Table | None:
         rows.append([item.run, name, *exact, *times])
     notes = []
     if any(step.may_be_partial for run in runs for step in run.report.served_steps):
-        notes.append(f"Time per token and tokens/s: unknown; {PARTIAL}.")
+        notes.append(f"GPU time per token and tokens/s: unknown; {PARTIAL}.")
     return build_compact_table("Prefill and decode", columns, rows, notes)
 
 

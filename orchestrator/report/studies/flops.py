@@ -38,7 +38,6 @@ from perfctl.orchestrator.report.numbers import (
     format_si,
     format_significant,
     format_step_times,
-    format_time,
 )
 from perfctl.orchestrator.report.page.about import ORIGINS
 from perfctl.orchestrator.report.page.records import LONGEST, shorten_sentence
@@ -65,7 +64,6 @@ from perfctl.orchestrator.report.tables import (
     missing_cell,
     text_cell,
     text_columns,
-    time_cell,
     time_column,
 )
 from perfctl.orchestrator.report.view import View
@@ -453,8 +451,8 @@ def _build_median_time_cell(
 ) -> Cell:
     if spread is None:
         return missing_cell(reason)
-    text = f"{format_time(spread.low)} to {format_time(spread.high)} over {spread.count} steps"
-    return time_cell(spread.median, note="; ".join(filter(None, (text, basis))))
+    note = "; ".join(filter(None, (format_all_digits(spread.median, "ns"), basis)))
+    return Cell(format_step_times(spread), note, value=spread.median)
 
 
 def _judge_layer_times(compared: ComparedNetworks) -> Iterator[str]:
