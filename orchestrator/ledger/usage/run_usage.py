@@ -235,16 +235,22 @@ class RunUsage:
         capture."""
         parts = []
         for device, kernels in self.window.by_device.items():
-            running = self.window.kernel_intervals_by_device[device]
-            start, end = running.find_shortest_span(STEADY_TIME_SHARE * running.total_ns)
-            if end - start <= STEADY_SPAN_SHARE_MAX * self.window.length_ns:
+            if window := self._find_steady_window(device):
+                start, end = window.start, window.end
                 launches = sum(start <= get_start_ns(kernel) < end for kernel in kernels)
-                description = (
-                    f"in the shortest span with {STEADY_TIME_SHARE:.0%} of the kernel time"
-                )
-                window = replace(self.window, start=start, end=end, words=description)
+                running = window.kernel_intervals_by_device[device]
                 parts.append(self._build_busy_time(device, None, launches, running, window))
-        return tuple(parts) if self.window.words == CAPTURE else ()
+        return tuple(parts)
+
+    def _find_steady_window(self, device: int) -> KernelWindow | None:
+        running = self.window.kernel_intervals_by_device[device]
+        start, end = running.find_shortest_span(STEADY_TIME_SHARE * running.total_ns)
+        if self.window.words != CAPTURE or (
+            end - start > STEADY_SPAN_SHARE_MAX * self.window.length_ns
+        ):
+            return None
+        words = f"in the shortest span with {STEADY_TIME_SHARE:.0%} of the kernel time"
+        return replace(self.window, start=start, end=end, words=words)
 
     def _build_busy_time(
         self,
@@ -269,15 +275,17 @@ class RunUsage:
 
     @cached_property
     def idle_times(self) -> tuple[DeviceIdleTime, ...]:
-        """Waits of each device that ran kernels."""
+        """Waits of each device that ran kernels. Those before its steady part are start-up."""
         if not self.window.by_device:
             return ()
         of_host, rows = _find_host_activities(self.run), []
         for device in self.window.by_device:
             copies = Intervals([*of_host[COPY].pairs, *self._find_copy_time(device).pairs])
-            rows.append(
-                _find_device_idle_time(self.run, device, self.window, of_host | {COPY: copies})
-            )
+            explanations = of_host | {COPY: copies}
+            if steady := self._find_steady_window(device):
+                before = (self.window.start, steady.start)
+                explanations[START] = Intervals([*of_host[START].pairs, before])
+            rows.append(_find_device_idle_time(self.run, device, self.window, explanations))
         return tuple(rows)
 
     def _find_copy_time(self, device: int) -> Intervals:

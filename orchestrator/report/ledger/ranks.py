@@ -370,8 +370,7 @@ def _find_exposed_communication(communication: JobCommunication) -> Finding | No
     waits = [rank.waiting_ns for rank in ranks if rank.waiting_ns is not None]
     most = waiting = ""
     if waits:
-        start = " From start to the last rank's start of all collectives they wait "
-        waiting = f"{start}{format_time(fmean(waits))}."
+        waiting = f" and wait {format_time(fmean(waits))} for late ranks"
     first = next(iter(communication.layers), None)
     if first is not None and first.exposed_ns:
         layer = f"of {first.layer}" if first.layer else "of no known layer"
@@ -379,9 +378,10 @@ def _find_exposed_communication(communication: JobCommunication) -> Finding | No
             layer = f"after {first.layer} backward"
         most = f" Most is in {first.name} {layer}: {format_time(first.exposed_ns)}."
     text = (
-        f"Exposed communication of the job: on average over {len(ranks)} ranks, collectives run "
-        f"{format_time(exposed)} without any compute kernel, {format_percent(exposed / span)} of "
-        f"the {format_time(span)} of a rank (median).{most}{waiting} Remove the waiting first; "
+        f"Exposed communication of the job: collectives run {format_time(exposed)} alone{waiting} "
+        f"(means of {len(ranks)} ranks). Without any compute kernel, a rank runs them for "
+        f"{format_percent(exposed / span)} of its {format_time(span)} (median).{most} "
+        "Remove the waiting first; "
         "then launch collectives earlier (prefetch of all-gathers, other sizes of gradient "
         "buckets), or send less (fp16 gradients, fewer steps with a reduction)."
     )

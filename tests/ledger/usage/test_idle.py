@@ -69,6 +69,12 @@ def test_only_what_lies_in_the_wait_counts_and_only_once(copies, cause):
     assert causes(copies=[copy(*one) for one in copies]) == {cause: 100}
 
 
+def test_waits_before_the_steady_part_are_start_up_and_later_ones_are_not():
+    # 10 us, a wait of 390, then 420 us with a wait of 20 among them, a wait of 490, 10 us
+    (found,) = waits_of([kernel(0), kernel(400, 200), kernel(620, 200), kernel(1310)])
+    assert found.by_cause == {"start-up": 390 * US, "host": (20 + 490) * US}
+
+
 def test_a_copy_explains_before_loading_and_loading_before_synchronising():
     data, wait = named("perfctl:data", 20, 60, "data"), named("cudaStreamSynchronize", 20, 80)
     assert causes(copies=[copy(20, 50)], ranges=[data, wait]) == {"copy": 100}
