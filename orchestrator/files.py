@@ -31,8 +31,8 @@ Formats of other programs have none."""
 
 @contextmanager
 def make_scratch_folder(neighbor: Path, name: str) -> Iterator[Path]:
-    """A new private folder in the folder ``beside``, ``.NAME-RANDOM.tmp``, which is gone after the
-    block. Raises OSError.
+    """A new private folder in the folder ``neighbor``, ``.NAME-RANDOM.tmp``, which is gone after
+    the block. Raises OSError.
 
     It is locked for as long as its process lives: what a killed process left under this name is
     removed first.

@@ -39,7 +39,8 @@ def make_memory_samples(devices: Mapping[int, Iterable[AllocatorReading]]) -> li
 def keep_peak_readings(
     readings: list[AllocatorReading], max_readings: int = CURVE
 ) -> list[AllocatorReading]:
-    """Return at most ``most`` of the readings, which is at least 2: the peaks of equal parts.
+    """Return at most ``max_readings`` of the readings, which is at least 2: the peaks of equal
+    parts.
 
     Of a part whose highest ``allocated`` and highest ``reserved`` are two readings, both stay.
     """

@@ -164,8 +164,8 @@ def build_written_view(report: WrittenReport) -> View:
 def select_runs_of_newest_groups(
     connection: sqlite3.Connection, ids: Sequence[int], max_groups: int
 ) -> tuple[list[int], str | None]:
-    """Return the runs of the ``most`` groups with the newest runs, and a sentence about the other
-    groups. Points of a bench share a part of the report, and are never omitted."""
+    """Return the runs of the ``max_groups`` groups with the newest runs, and a sentence about the
+    other groups. Points of a bench share a part of the report, and are never omitted."""
     runs = load_outlines(connection, ids)
     bench = [run for run in runs if run.workload == WORKLOAD and run.profiler == "none"]
     points = [run.id for run in bench if run.batch_size is not None]

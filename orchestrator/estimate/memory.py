@@ -543,7 +543,7 @@ def compute_allocated_bytes(trace: MemoryTrace, gpu: Gpu = None) -> int:
 
 
 def can_run_in(trace: MemoryTrace, bytes_available: float, gpu: Gpu = None) -> bool:
-    """Return whether the allocator finds a piece for every tensor in ``room`` bytes."""
+    """Return whether the allocator finds a piece for every tensor in ``bytes_available`` bytes."""
     if compute_allocated_bytes(trace, gpu) > bytes_available:
         return False
     try:
@@ -560,8 +560,8 @@ def find_largest_batch(
     gpu: Gpu = None,
     most: int | None = None,
 ) -> LargestBatch:
-    """Return the largest batch that runs in ``room`` bytes. ``at``: the trace at a batch size;
-    ``most``: no larger one has room.
+    """Return the largest batch that runs in ``bytes_available`` bytes. ``at``: the trace at a
+    batch size; ``most``: no larger one has room.
 
     Down from ``most`` in growing steps, or up by doubling where it is not known; then by halves.
     """

@@ -399,7 +399,7 @@ def suggest_plans(
     model: Estimate, bytes_available: int, states: str = "precision"
 ) -> tuple[str, ...]:
     """Return of FSDP, tensor and pipeline parallelism the fewest GPUs whose known bytes are at most
-    ``room``."""
+    ``bytes_available``."""
     plans = []
     for name, most in (("fsdp", GPUS_MAX), ("tp", TENSOR_MAX), ("pp", GPUS_MAX)):
         count = 2

@@ -67,7 +67,7 @@ class UserFormula:
     """option or file."""
 
     def check_names(self, names: Sequence[str]) -> None:
-        """Raise UsageError for a parameter that is not ``known``."""
+        """Raise UsageError for a parameter that is not one of ``names``."""
         for term in self.terms.values():
             for node in ast.walk(_parse_term(self, term)):
                 if isinstance(node, ast.Name) and node.id not in (*names, *_FUNCTIONS):

@@ -102,7 +102,7 @@ class FoundSources:
     def add_folder(self, folder: ReportSource, depth: int, budget: UnpackingBudget | None) -> None:
         """Add the reports and archives in a folder, and what is wrong with other files there.
 
-        ``depth``: archives around it; ``room``: of the outermost.
+        ``depth``: archives around it; ``budget``: of the outermost.
         """
         reports = list_reports(folder.path)
         if reports == [folder.path]:

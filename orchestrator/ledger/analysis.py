@@ -48,9 +48,9 @@ def analyse_study(
 ) -> Analysis:
     """Ledger, verdicts, roofline and sweep of a study; ``measured`` peaks go before published ones.
 
-    ``beside``: the studies that it is read with, as ``analyse_studies`` finds them; by default it
-    is read alone. ``names``: short kernel names of all that is read together; by default of
-    this study.
+    ``related_studies``: the studies that it is read with, as ``analyse_studies`` finds them; by
+    default it is read alone. ``names``: short kernel names of all that is read together; by
+    default of this study.
     """
     entries = build_ledger(study)
     group = (study,) if related_studies is None else tuple(related_studies)

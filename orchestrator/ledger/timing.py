@@ -122,7 +122,7 @@ class TimesByLayer:
 
 
 def compute_spread(values: Sequence[float], divisor: int = 1) -> TimeSpread:
-    """Spread of at least one value; ``over``: steps that each is the mean of."""
+    """Spread of at least one value; ``divisor``: steps that each is the mean of."""
     median, mean = statistics.median(values), statistics.fmean(values)
     return TimeSpread(median, min(values), max(values), len(values), mean, tuple(values), divisor)
 

@@ -121,7 +121,7 @@ def build_gain_sentence_finding(
     runs); data loading then takes 41% of a step."
 
     By whole epochs if they are known, else by steps; if the steps say otherwise, that follows.
-    ``several``: with the batch size. ``key``: of the section that proves it.
+    ``states_batch``: with the batch size. ``chapter_key``: of the section that proves it.
     """
     base, lines, is_warning = (
         format_device_label(study.base),

@@ -143,7 +143,8 @@ def collate_batch(dataset: Dataset[Any], indices: Tensor) -> tuple[Tensor, Tenso
 def make_fixed_batches(
     dataset: Dataset[Any], batch_size: int, max_batches: int
 ) -> list[tuple[Tensor, Tensor]]:
-    """Up to ``most`` full batches in the data's order; samples repeat when there are too few."""
+    """Up to ``max_batches`` full batches in the data's order; samples repeat when there are too
+    few."""
     samples = count_samples(dataset)
     count = min(max_batches, max(1, samples // batch_size))
     return [

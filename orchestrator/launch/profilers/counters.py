@@ -101,8 +101,8 @@ def choose_counters(
     """Return the counters for ``metrics``: a set's name, or names separated by commas. Raises
     UsageError like ``check_metric_names``.
 
-    ``visible``: the program's CUDA_VISIBLE_DEVICES, None where it is not set; ``within``: the words
-    that run a command in the image where ncu will run.
+    ``visible``: the program's CUDA_VISIBLE_DEVICES, None where it is not set;
+    ``container_prefix``: the words that run a command in the image where ncu will run.
     """
     check_metric_names(metrics)
     if metrics == "fadd":

@@ -339,7 +339,8 @@ class Nsys(base.TimeWindow, ToolProfiler):
 
 def supports_profile_option(option: str, container_prefix: tuple[str, ...] = ()) -> bool:
     """Return whether the nsys that will run has an option of ``profile`` (no list of versions is
-    published). True where none answers. ``within``: words that run a command inside the image."""
+    published). True where none answers. ``container_prefix``: words that run a command inside the
+    image."""
     nsys = "nsys" if container_prefix else tools.find_program("nsys") or "nsys"
     help_text = tools.run_for_output(*container_prefix, nsys, "profile", "--help")
     return not help_text or re.search(rf"{option}\b(?!-)", help_text) is not None

@@ -260,8 +260,8 @@ class PhaseParts:
 def split_phases_by_part(
     run: Run, measured: Sequence[DevicePeaks] = (), *, by_block: bool = False
 ) -> tuple[PhaseParts, ...]:
-    """Return the phases of a run in the order of PHASES; empty where no step is known. ``each``:
-    every block by itself."""
+    """Return the phases of a run in the order of PHASES; empty where no step is known.
+    ``by_block``: every block by itself."""
     phases = {step.phase for step in run.report.served_steps}
     if not phases or not isinstance(run.report.kernels, Sequence):
         return ()

@@ -95,7 +95,7 @@ class ChartLine:
 def make_chart_lines(
     values: Mapping[str, Mapping[Any, float]], min_points: int = 1
 ) -> list[ChartLine]:
-    """Return a line for each name with ``least`` batch sizes or more, through its values."""
+    """Return a line for each name with ``min_points`` batch sizes or more, through its values."""
     points_by_name = {name: points for name, points in values.items() if len(points) >= min_points}
     return [
         ChartLine(name, dict(sorted(points.items())), colour)
@@ -152,7 +152,7 @@ def draw_batch_chart(
     labels: Mapping[float, str] | None = None,
 ) -> Chart | None:
     """Return lines against batch size (log2 axis, real values as ticks), labeled at their ends, and
-    every value in words; None without lines. ``up`` names the values' axis.
+    every value in words; None without lines. ``y_label`` names the values' axis.
 
     ``axis``: what varies in place of the batch size, with ``labels`` such as "N=256" of its places.
 

@@ -67,7 +67,7 @@ class PhaseRow:
 
 
 def list_phases(analysis: Analysis, *, by_block: bool = False) -> list[PhaseParts]:
-    """Return the phases of a run group. ``each``: every block in a separate row."""
+    """Return the phases of a run group. ``by_block``: every block in a separate row."""
     peaks = analysis.roofline.peaks
     measured = [peaks] if peaks.kind == "measured" else []
     return [

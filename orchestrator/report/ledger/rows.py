@@ -152,7 +152,7 @@ def build_ledger_json(
     analyses: Sequence[Analysis], phase: str | None, *, by_block: bool
 ) -> dict[str, Any]:
     """Return what ``perfctl ledger --json`` prints. ``phase``: only this one of a language model;
-    ``each``: every block in a separate row."""
+    ``by_block``: every block in a separate row."""
     runs = [run for analysis in analyses for run in analysis.study.runs]
     phases = [item for analysis in analyses for item in list_phases(analysis, by_block=by_block)]
     read = attrgetter("calls", "rows", "least", "most")

@@ -82,7 +82,7 @@ def build_report_view(
     """Return the report of these runs: a chapter for each run group, those with a ledger first.
 
     A bench of many networks is one part, with a row for each point instead of a ledger for each
-    network. ``begun`` receives the name of each group, how many are done, how many there are.
+    network. ``on_progress`` receives the name of each group, how many are done, how many there are.
     """
     every = list(group_into_studies(runs))
     bench = [
