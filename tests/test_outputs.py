@@ -34,7 +34,7 @@ class Drawing:
     mode: Literal["a", "b"] = "a"
 
     @property
-    def size(self):
+    def size(self) -> int:
         """How many points."""
         return sum(map(len, self.by_name.values()))
 
@@ -51,12 +51,12 @@ JSON = {
 }
 
 
-def test_a_record_is_an_object_of_its_keys_renamed_computed_and_inlined():
+def test_a_record_is_an_object_of_its_keys_renamed_computed_and_inlined() -> None:
     assert convert_to_json(DRAWING) == JSON
     assert list(convert_to_json(DRAWING)) == list(JSON)
 
 
-def test_the_schema_has_the_same_keys_and_the_docstrings_as_descriptions():
+def test_the_schema_has_the_same_keys_and_the_docstrings_as_descriptions() -> None:
     schema = build_type_schema(Drawing)
     assert list(schema["properties"]) == schema["required"] == list(JSON)
     assert schema["properties"]["y"] == {"type": ["number", "null"], "description": "In metres."}
@@ -67,7 +67,7 @@ def test_the_schema_has_the_same_keys_and_the_docstrings_as_descriptions():
     ("key", "value"),
     [("x", "1"), ("y", "far"), ("state", "other"), ("mode", "c"), ("by_name", {"a": [1]})],
 )
-def test_a_value_of_another_type_does_not_hold_to_it(key, value):
+def test_a_value_of_another_type_does_not_hold_to_it(key: str, value: object) -> None:
     validator = Draft202012Validator(build_type_schema(Drawing))
     good = JSON | {"folder": "here"}
     assert validator.is_valid(good)

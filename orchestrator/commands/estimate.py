@@ -90,7 +90,7 @@ class EstimateOptions(Request):
             "Memory",
             names=("--memory",),
             metavar="SIZE",
-            parse=partial(parse_byte_size, field="memory", least=1),
+            parse=partial(parse_byte_size, field="memory", min_bytes=1),
         ),
     ] = None
     reserve: Annotated[
@@ -99,7 +99,7 @@ class EstimateOptions(Request):
             "Memory that the largest batch leaves free for CUDA context and cuDNN; 0 for none.",
             "Memory",
             metavar="SIZE",
-            parse=partial(parse_byte_size, field="reserve", least=0),
+            parse=partial(parse_byte_size, field="reserve", min_bytes=0),
             typed_default="1GiB",
         ),
     ] = RESERVE

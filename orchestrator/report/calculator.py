@@ -71,7 +71,7 @@ PRICE_KEYS = (
 )
 """Fields of a device, its machine, and a price that the page has."""
 MIXED = "mixed"
-"""Precision that the page resolves for each device: :attr:`ListedDevice.mixed_precision`."""
+"""Precision that the page resolves for each device: :attr:`ListedDevice.mixed`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class ListedDevice:
     """Offers that may have it but do not state their form."""
 
     @property
-    def mixed_precision(self) -> str:
+    def mixed(self) -> str:
         """Mixed precision on this device: bf16, otherwise fp16, by its tensor cores; fp32 if it
         has none for them."""
         peaks = self.machine.flops_per_second

@@ -165,7 +165,7 @@ def test_rules_about_products_say_nothing_about_a_formula_that_is_none():
     stencil = run_of(SIZES[0], formula(10**9), executed=3 * 10**9)
     analysis = analysed(stencil)
     (row,) = formula_rows(analysis)
-    judged = analysis.judgement.at(row.batch, row.layer, row.direction).causes
+    judged = analysis.judgement.get_row_causes(row.batch, row.layer, row.direction).causes
     assert [cause.rule for cause in judged] == []
 
 

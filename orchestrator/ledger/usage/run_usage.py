@@ -249,8 +249,8 @@ class RunUsage:
             end - start > STEADY_SPAN_SHARE_MAX * self.window.length_ns
         ):
             return None
-        words = f"in the shortest span with {STEADY_TIME_SHARE:.0%} of the kernel time"
-        return replace(self.window, start=start, end=end, words=words)
+        description = f"in the shortest span with {STEADY_TIME_SHARE:.0%} of the kernel time"
+        return replace(self.window, start=start, end=end, words=description)
 
     def _build_busy_time(
         self,

@@ -314,7 +314,7 @@ def test_a_program_that_does_not_end_is_ended_when_all_is_recorded(tmp_path, pro
         is_recorded=lambda seconds: seconds > 1 and (tmp_path / "trace").exists(),
     )
     assert (ended.exit_code, ended.timed_out) == (None, False)
-    assert ended.stderr.read_text() == "asked\nasked\n", "both of its processes, by SIGTERM"
+    assert ended.stderr.read_text().count("asked") == 2, "both of its processes, by SIGTERM"
     assert 1e9 < ended.duration_ns < 60e9
 
 

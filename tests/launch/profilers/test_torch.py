@@ -125,7 +125,7 @@ def test_a_program_of_which_a_time_window_is_recorded_starts_as_typed(
 def test_a_built_in_workload_has_no_time_window(make_request):
     request = replace(make_request(), profiler=TorchProfiler(duration=10))
     with pytest.raises(UsageError, match="only with your own program"):
-        request.commands()
+        request.build_run_commands()
     with pytest.raises(UsageError, match="`delay` needs `duration`"):
         TorchProfiler(delay=60)
 

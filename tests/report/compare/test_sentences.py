@@ -178,7 +178,9 @@ def test_other_work_is_shown_and_called_not_comparable():
 def test_changes_of_layers_are_parts_of_the_steps_only_where_they_add_up_to_it():
     def on_a_cpu(*changes):
         parts = tuple(SimpleNamespace(change=change) for change in changes)
-        return SimpleNamespace(parts=parts, timed=True, has_kernels=False, whole=100e6)
+        return SimpleNamespace(
+            parts=parts, has_comparable_times=True, has_kernels=False, total_change_ns=100e6
+        )
 
     assert (
         describe_part_of_change(60e6, on_a_cpu(60e6, 40e6)) == "+60.0 ms of the +100 ms of the step"
