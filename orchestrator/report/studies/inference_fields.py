@@ -347,7 +347,8 @@ def _compare_two_fastest_models(
         *([[step / item.batch for step in item.steps]] for item in (best, other))
     )
     if isinstance(result, RatioInterval) and result.low <= 1 <= result.high:
-        return f"{model} and {other_model} cannot be told apart: at best {rate} and {other_rate}."
+        pair = f"{model} from {other_model}"
+        return f"perfctl cannot distinguish {pair}: at best {rate} and {other_rate}."
     if isinstance(result, UntestedRatio) and fewest < FEWEST_STEPS:
         return (
             f"{model} was the fastest ({rate}; {other_model} {other_rate}), but {fewest} timed "

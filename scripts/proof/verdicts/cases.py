@@ -93,7 +93,7 @@ class Attention(OldLayer, networks.Attention):
 
 @dataclass
 class Cases:
-    """The runs that scenarios leave, and the tally of what is said of them."""
+    """The runs of the scenarios, and how often perfctl gives each kind of answer."""
 
     runs: dict[str, list[Run]] = field(default_factory=lambda: defaultdict(list))
     tally: Counter[str] = field(default_factory=Counter)
@@ -165,7 +165,7 @@ class Cases:
         batches: Sequence[int] = (),
         **_: Any,
     ) -> None:
-        """Print what is said of a scenario beside its truth."""
+        """Print the answers of perfctl to a scenario next to its truth."""
         print(f"\n{name}\n  truth: {truth}")
         for study in group_into_studies(self.runs[name]):
             for line in self.list_lines(analyse_study(study), layers, batches):

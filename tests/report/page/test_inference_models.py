@@ -121,7 +121,7 @@ def test_every_number_of_a_finding_is_in_the_table_it_leads_to(images):
 
 def test_models_that_the_steps_cannot_tell_apart_have_no_winner_and_few_batches_say_so():
     same = view(sweep(("a_net", ((4, 10.0),)), ("b_net", ((4, 10.01),))))
-    assert "cannot be told apart" in stated(same)[0].text
+    assert "cannot distinguish" in stated(same)[0].text
     few = view(sweep(("a_net", ((4, 10),)), ("b_net", ((4, 30),)), images=20))
     assert "but 5 timed batches are too few to be sure" in stated(few)[0].text
 
