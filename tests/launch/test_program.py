@@ -472,3 +472,10 @@ def test_a_program_that_is_ended_after_all_its_steps_did_not_fail(
         workload = replace(asked, program=None)  # epochs may follow its steps
         is_ok = '"partial"' not in records[0] and len(records) == 1
         assert (outcome.explain_program_failure(workload, make_outcome(**ended)) is None) == is_ok
+
+
+@pytest.mark.parametrize("crash", [signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL])
+def test_a_program_that_crashed_after_all_its_steps_failed(make_request, make_outcome, crash):
+    asked = replace(make_request(), workload="train.py", program=read("train.py", "{batch}"))
+    asked.paths.workload_record.write_text(steps_record(3))
+    assert outcome.explain_program_failure(asked, make_outcome(128 + crash)) is not None

@@ -44,6 +44,8 @@ _SIGNALS = {
     11: "crashed (segmentation fault)",
     15: "was terminated (SIGTERM)",
 }
+_CODES_OF_STOPPED = (None, 128 + signal.SIGHUP, 128 + signal.SIGINT, 128 + signal.SIGTERM)
+"""Exit codes of a program that perfctl or a person stopped; None: perfctl. Others crashed."""
 
 
 def read_log_tail(path: Path) -> str:
@@ -126,8 +128,7 @@ def explain_program_failure(
     """Return why the profiled program failed, in one sentence; None if it succeeded.
     ``exit_codes``: see ``ToolProfiler``."""
     code = outcome.exit_code
-    was_ended = code is None or 128 < code <= 128 + signal.SIGRTMAX  # by perfctl, or by a signal
-    if was_ended and recorded_all_steps(request):
+    if code in _CODES_OF_STOPPED and recorded_all_steps(request):
         return None
     if outcome.timed_out:
         seconds = outcome.duration_ns / 1e9
