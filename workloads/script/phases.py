@@ -198,6 +198,10 @@ class OptimizerWatch:
                 self._inner.add(args[0])
             else:
                 self._began()
+                if len(args) > 1:
+                    args = args[0], self._wrap_closure(args[1]), *args[2:]
+                elif "closure" in kwargs:
+                    kwargs["closure"] = self._wrap_closure(kwargs["closure"])
             self._depth.steps += 1
             try:
                 result = inner(*args, **kwargs)
@@ -210,6 +214,22 @@ class OptimizerWatch:
             return result
 
         return step
+
+    def _wrap_closure(self, closure: Any) -> Any:
+        """Return ``closure``, which computes the loss, with the optimizer's phase ended around
+        it."""
+        if not callable(closure) or isinstance(closure, nn.Module):
+            return closure
+
+        @functools.wraps(closure)
+        def call_outside_phase() -> Any:
+            self._left()
+            try:
+                return closure()
+            finally:
+                self._began()
+
+        return call_outside_phase
 
     def _note_step(self, optimizer: Optimizer) -> None:
         name = type(optimizer).__name__

@@ -134,3 +134,21 @@ def test_a_phase_that_is_captured_has_a_range_and_no_time(monkeypatch):
     forward, backward = "perfctl:phase:forward", "perfctl:phase:backward"
     assert ranges.events == [f">{forward}", f">{backward}", f"<{backward}", f"<{forward}"]
     assert [row.phase for row in watched.build_phase_rows()] == ["forward"]
+
+
+@pytest.mark.parametrize("give", [lambda f: ((f,), {}), lambda f: ((), {"closure": f})])
+def test_a_closure_is_no_part_of_the_optimizer_s_phase(give):
+    """It runs the forward and backward passes, as in each step of Lightning."""
+    seen = []
+    watch = phases.OptimizerWatch(
+        lambda: seen.append("begin"), lambda: seen.append("leave"), lambda *_: seen.append("end")
+    )
+    watch.start()
+    try:
+        optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], 0.1)
+        words, keywords = give(lambda: seen.append("closure") or 7)
+        assert optimizer.step(*words, **keywords) == 7
+        assert optimizer.step(None) is None
+    finally:
+        watch.stop()
+    assert seen == ["begin", "leave", "closure", "begin", "leave", "end", "begin", "leave", "end"]
