@@ -36,6 +36,9 @@ _PRODUCTS = {
 each other."""
 _CHECKPOINT = "CheckpointFunctionBackward"
 """Runs part of the model forward and backward: both gradients, whatever its edges are."""
+_COMPILED = "CompiledFunctionBackward"
+"""The backward pass of all layers that torch.compile joined: both gradients if it has parameters,
+because all layers but the first have input gradients."""
 
 Hooks = Callable[[str, str], Tuple[Callable[..., None], Callable[..., None]]]
 """From a layer and a direction to the prehook and the hook of its nodes."""
@@ -173,6 +176,8 @@ def _classify_direction_and_parameter_only(node: Any, below: Any) -> tuple[str, 
             data = True
     if not parameters:
         return ("backward" if node.name() == _CHECKPOINT else "grad_input"), False
+    if node.name() == _COMPILED:
+        return "backward", False
     operands = _PRODUCTS.get(node.name())
     if operands is not None:
         both = all(index < len(below) and below[index][0] is not None for index in operands)

@@ -239,3 +239,14 @@ def test_a_compiled_function_is_unknown_work_and_flex_attention_is_counted():
     assert [op.inputs for op in attention if "attention" in op.op] == [
         (*((2, 3, 16, 8),) * 3, None)
     ]
+
+
+def test_the_backward_pass_of_a_compiled_model_computes_both_gradients():
+    """Its edges lead only to parameters, but its second layer has an input gradient."""
+    torch._dynamo.reset()
+    model = torch.compile(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2)), backend="aot_eager")
+    seen = Seen()
+    with LayerRangeAnnotator(seen, names=ModuleNames()):
+        model(torch.ones(4, 2)).sum().backward()
+    assert ">model:backward" in seen.events
+    assert ">model:grad_weight" not in seen.events
