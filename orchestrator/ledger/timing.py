@@ -189,11 +189,7 @@ def measure_step_time_and_clock(run: Run) -> tuple[TimeSpread, str] | None:
             "with no profiler" if run.profiler == "none" else f"while {run.profiler} was recording"
         )
         return compute_spread(timed), f"CPU timer around each step, {watched}"
-    ranges = [
-        item.duration_ns
-        for item in run.report.ranges
-        if is_step_range_of_perfctl(item) and item.duration_ns is not None
-    ]
+    ranges = [last - first for first, last in find_step_spans(run.report.ranges).values()]
     return (compute_spread(ranges), f"step ranges, {run.profiler}") if ranges else None
 
 
@@ -227,6 +223,18 @@ def compute_self_times(ranges: Mapping[int, Range], numbers: Iterable[int]) -> d
 def is_step_range_of_perfctl(item: Range) -> bool:
     """Return True for the range of a measured step that perfctl opened."""
     return item.step is not None and item.name.startswith("perfctl:step:")
+
+
+def find_step_spans(ranges: Iterable[Range]) -> dict[int | None, tuple[int, int]]:
+    """Return start and end of each step that perfctl measured. A step has several ranges if it
+    continued in another thread, as in a server."""
+    spans: dict[int | None, tuple[int, int]] = {}
+    for item in ranges:
+        if is_step_range_of_perfctl(item) and item.duration_ns is not None:
+            end_ns = item.start_ns + item.duration_ns
+            first_ns, last_ns = spans.get(item.step, (item.start_ns, end_ns))
+            spans[item.step] = min(first_ns, item.start_ns), max(last_ns, end_ns)
+    return spans
 
 
 def map_gradients_to_backward(keys: Iterable[Key | None]) -> dict[Key, Key]:
@@ -284,17 +292,10 @@ def build_kernel_layer_times(
 
 def build_range_layer_times(run: Run) -> TimesByLayer | None:
     ranges = {item.number: item for item in run.report.ranges if item.duration_ns is not None}
-    steps = {
-        item.step: item
-        for item in ranges.values()
-        if item.step is not None and is_step_range_of_perfctl(item)
-    }
+    steps = find_step_spans(ranges.values())
     if not steps:
         return None
-    bounds = sorted(
-        (item.start_ns, item.start_ns + (item.duration_ns or 0), number)
-        for number, item in steps.items()
-    )
+    bounds = sorted((*span, number) for number, span in steps.items())
     keys: dict[int, Key] = {}
     for number, item in ranges.items():
         if item.layer and item.direction:
@@ -309,7 +310,7 @@ def build_range_layer_times(run: Run) -> TimesByLayer | None:
         index = bisect.bisect_right(bounds, (start, float("inf"), 0)) - 1
         if index >= 0 and start < bounds[index][1]:  # on any thread
             sums[folded_keys.get(keys[number], keys[number])][bounds[index][2]] += own_ns
-    totals: dict[int | None, float] = {step: item.duration_ns or 0 for step, item in steps.items()}
+    totals: dict[int | None, float] = {step: last - first for step, (first, last) in steps.items()}
     return _take_medians_over_steps(
         sums, totals, f"host ranges, {run.profiler} on the CPU", True, ALL_STEPS
     )

@@ -10,7 +10,9 @@ from perfctl.orchestrator.counts.kernels.names import recognise_family
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.timing import (
     compute_self_times,
+    find_step_spans,
     has_kernel_times,
+    is_step_range_of_perfctl,
     walk_enclosing_ranges,
 )
 from perfctl.records.report import Kernel, Range
@@ -45,6 +47,7 @@ NO_BACKWARD = "backward kernels, because the report has no ranges on the thread 
 NO_CALL = "launches outside every range, from another thread or process or a CUDA graph"
 COMPILED_CODE = "compiled code, whose layers share one range"
 BETWEEN = "script code between modules, such as the loss or clipping"
+BETWEEN_THREADS = "time between the calls of the model in several threads"
 UNRECOGNISED = "unrecognized kernels"
 
 
@@ -145,6 +148,11 @@ def _explain_range_time(run: Run) -> tuple[UnattributedCause, ...]:
             phase = item.phase if item.name.startswith("perfctl:phase:") else None
             cause = _PHASES.get(phase, f"the phase {phase}") if phase else BETWEEN
             times[cause] += max(own_ns, 0)
+    in_threads = sum(
+        item.duration_ns or 0 for item in ranges.values() if is_step_range_of_perfctl(item)
+    )
+    spans = find_step_spans(ranges.values()).values()
+    times[BETWEEN_THREADS] = max(sum(last - first for first, last in spans) - in_threads, 0)
     return _rank_unattributed_causes(times, None)
 
 

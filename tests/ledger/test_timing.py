@@ -4,6 +4,11 @@ from dataclasses import replace
 
 from perfctl.orchestrator.ledger import timing
 from perfctl.orchestrator.ledger.prepared import PreparedRun
+from perfctl.orchestrator.ledger.unattributed import (
+    BETWEEN,
+    BETWEEN_THREADS,
+    explain_unattributed,
+)
 from perfctl.records.report import Kernel, Range, Step
 from tests.make import synthetic
 from tests.make.synthetic import cpu_run, make_run, with_report
@@ -226,3 +231,20 @@ def test_kernels_that_no_layer_explains_are_what_is_left():
     assert (found.basis, found.trusted) == (timing.KERNEL_BASIS["ncu"], False)
     assert found.whole == timing.KERNELS_OF_STEPS
     assert found.rows["fc", "forward"].mean == (10 + 0) / 2
+
+
+def test_a_step_that_went_on_in_another_thread_lasts_from_its_first_range_to_its_last():
+    """As in a server with a thread per request: the old thread opens the step, the new one has
+    the call."""
+    ended = Range(1, "perfctl:step:0", None, 900, 100, 2, 0, None, step=0)
+    forward = Range(
+        2, "fc:forward", None, 920, 30, 2, 1, 1, layer="fc", direction="forward", step=0
+    )
+    ranges = [ended, forward, step_range(0, 0, 10)]
+    run = with_report(cpu_run(1, 64), ranges=ranges, steps=())
+    times = layer_times(run)
+    assert (times.total.median, medians(times)[("fc", "forward")]) == (1000, 30)
+    measured = timing.measure_step_time_and_clock(run)
+    assert measured is not None and measured[0].median == 1000
+    causes = {cause.text: cause.share for cause in explain_unattributed(PreparedRun(run))}
+    assert causes == {BETWEEN_THREADS: 890 / 970, BETWEEN: 80 / 970}
