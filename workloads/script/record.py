@@ -16,10 +16,8 @@ from perfctl.workloads.script.counting import StepEndDetector
 from perfctl.workloads.script.options import ScriptOptions
 from perfctl.workloads.spec import WorkloadError, escape_non_utf8, get_first_error_line
 
-OTHER_LOOPS = (
-    "If it trains in other processes, start it with torchrun; if its steps end differently, set "
-    "--step-marker"
-)
+OTHER_PROCESSES = "If it trains in other processes, start it with torchrun"
+OTHER_LOOPS = f"{OTHER_PROCESSES}; if its steps end differently, set --step-marker"
 
 
 def explain_fewer_steps(
@@ -97,7 +95,9 @@ class ScriptRecordWriter:
         if os.getpid() != self.process or self._ended:
             return
         self._ended = True
-        lack = f"{self.name} ended without importing torch, so nothing was measured"
+        lack = (
+            f"{self.name} ended without importing torch, so nothing was measured. {OTHER_PROCESSES}"
+        )
         if self.before_end is not None:
             try:
                 lack = self.before_end()

@@ -33,6 +33,11 @@ ENDS = {
     "unicode": "print('\\u00e9', flush=True); raise RuntimeError('\\udcff')",
 }
 
+NO_TORCH = (
+    "ended without importing torch, so nothing was measured. If it trains in other processes, "
+    "start it with torchrun"
+)
+
 
 def both(folder, *words):
     """(by itself, under perfctl, the record): exit code, stdout, stderr without perfctl's
@@ -95,7 +100,7 @@ def test_a_script_that_closes_every_descriptor_is_recorded_as_any_other(tmp_path
     (tmp_path / "deaf.py").write_text("import os\nos.closerange(0, 256)\n")
     start(tmp_path, *PERFCTL, "--batch", "1", "--record", "record.json", "--", "deaf.py")
     record = json.loads((tmp_path / "record.json").read_text())
-    assert record["reason"] == "deaf.py ended without importing torch, so nothing was measured"
+    assert record["reason"] == f"deaf.py {NO_TORCH}"
 
 
 def test_a_missing_script_is_one_line_and_exit_2(tmp_path):
@@ -109,7 +114,7 @@ def test_no_torch_is_said_and_stays_in_the_record(tmp_path):
     alone, under, record = both(tmp_path, "plain.py")
     assert under == alone
     assert record["status"] == "failed"
-    assert record["reason"] == "plain.py ended without importing torch, so nothing was measured"
+    assert record["reason"] == f"plain.py {NO_TORCH}"
 
 
 def test_a_forked_child_leaves_the_record_alone(tmp_path):
