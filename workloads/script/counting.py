@@ -202,10 +202,11 @@ class SampleCounter:
     def note_backward_pass(self) -> None:
         self._passes += 1
 
-    def step_ended(self, measured: bool, optimizers: int) -> None:
-        """``optimizers``: how many of them make a step."""
+    def step_ended(self, measured: bool, optimizers: int, closure_calls: int = 0) -> None:
+        """``optimizers``: how many of them make a step. ``closure_calls``: how often the optimizer
+        computed the loss of the step's batches."""
         if measured:
-            self._steps.append(self._count_samples_and_batches(optimizers))
+            self._steps.append(self._count_samples_and_batches(optimizers, max(closure_calls, 1)))
         self._before = self._calls
         self.drop_calls_since_step()
 
@@ -214,10 +215,12 @@ class SampleCounter:
         self._calls = []
         self._inferred = self._inferences = self._passes = 0
 
-    def _count_samples_and_batches(self, optimizers: int) -> tuple[int | None, int]:
+    def _count_samples_and_batches(
+        self, optimizers: int, evaluations: int
+    ) -> tuple[int | None, int]:
         if not self._passes and not self._calls:
             return self._inferred, self._inferences
-        batches = min(self._passes, self._count_calls_with_own_data())
+        batches = min(self._passes // evaluations, self._count_calls_with_own_data())
         if optimizers > 1 or batches <= 1:
             return None, 1  # two optimizers see the same batch
         sizes = {call.size for call in self._calls}

@@ -161,6 +161,8 @@ class OptimizerWatch:
         """Classes of those that stepped during the capture of a CUDA graph, whose replays call no
         Python code."""
         self._active = self._exist = False
+        self.closure_calls = 0
+        """Calls of the closure in the last step: each computes the loss of the same batch."""
         self._undo = ExitStack()
 
     def start(self, *existing: Optimizer) -> None:
@@ -198,6 +200,7 @@ class OptimizerWatch:
                 self._inner.add(args[0])
             else:
                 self._began()
+                self.closure_calls = 0
                 if len(args) > 1:
                     args = args[0], self._wrap_closure(args[1]), *args[2:]
                 elif "closure" in kwargs:
@@ -223,6 +226,7 @@ class OptimizerWatch:
 
         @functools.wraps(closure)
         def call_outside_phase() -> Any:
+            self.closure_calls += 1
             self._left()
             try:
                 return closure()

@@ -425,7 +425,11 @@ class ScriptWatch:
         if is_capturing_cuda_graph():
             return
         self._recorder.step_ended(self._marker.is_whole, measured=self._window is not None)
-        self._samples.step_ended(self._window is not None, len(self._marker.optimizers.order))
+        self._samples.step_ended(
+            self._window is not None,
+            len(self._marker.optimizers.order),
+            self._optimizers.closure_calls,
+        )
         if self._window is None:
             if self._measured:
                 self._finish_measuring()

@@ -83,3 +83,18 @@ def test_the_samples_of_a_step_are_those_that_the_model_received(
     assert record.environment.get("input_shape") == stated_shape
     reasons = [gap.quantity for gap in record.gaps if gap.quantity == "batch_size"]
     assert reasons == ([] if stated_shape is None else ["batch_size"])
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+@pytest.mark.parametrize("batches", [1, 2])
+def test_a_closure_that_is_called_three_times_computes_the_same_batches(batches, is_new):
+    """As LBFGS does, also if all steps have the same data."""
+    samples, data = SampleCounter(), [torch.ones(8, 4) for _ in range(batches)]
+    for _ in range(3):
+        data = [torch.ones(8, 4) for _ in range(batches)] if is_new else data
+        for x in data * 3:
+            samples.note_model_call([x], grad=True)
+            samples.note_backward_pass()
+        samples.step_ended(True, 1, closure_calls=3)
+    expected = {"samples_per_step": 16.0, "batches_per_step": 2.0} if batches == 2 else {}
+    assert stated(samples, 8) == (expected, [])
