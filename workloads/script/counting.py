@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -173,6 +174,7 @@ class _ModelCall(NamedTuple):
     size: int
     """First dimension of the first input."""
     given: weakref.ref[Tensor]
+    model: int
 
 
 class SampleCounter:
@@ -181,6 +183,8 @@ class SampleCounter:
     def __init__(self) -> None:
         self._calls: list[_ModelCall] = []
         self._passes = 0
+        self._stepped = self._alternates = False
+        """An optimizer stepped; a backward pass came after it, as in a GAN."""
         self._inferred = self._inferences = 0
         """Samples and calls without gradients, of any thread."""
         self._before: list[_ModelCall] = []
@@ -188,19 +192,23 @@ class SampleCounter:
         self._steps: list[tuple[int | None, int]] = []
         """(samples, or None when unknown; batches) of each measured step."""
 
-    def note_model_call(self, inputs: Any, grad: bool) -> None:
-        """A call of a model. ``inputs``: its input tensors, in order."""
+    def note_model_call(self, inputs: Any, grad: bool, model: int = 0) -> None:
+        """A call of a model. ``inputs``: its input tensors, in order. ``model``: which one."""
         first = next(iter(inputs), None)
         if first is None or not first.dim():
             return
         if grad:
-            self._calls.append(_ModelCall(int(first.shape[0]), weakref.ref(first)))
+            self._calls.append(_ModelCall(int(first.shape[0]), weakref.ref(first), model))
         else:
             self._inferred += int(first.shape[0])
             self._inferences += 1
 
     def note_backward_pass(self) -> None:
         self._passes += 1
+        self._alternates = self._alternates or self._stepped
+
+    def note_optimizer_step(self) -> None:
+        self._stepped = True
 
     def step_ended(self, measured: bool, optimizers: int, closure_calls: int = 0) -> None:
         """``optimizers``: how many of them make a step. ``closure_calls``: how often the optimizer
@@ -213,6 +221,7 @@ class SampleCounter:
     def drop_calls_since_step(self) -> None:
         """What came since the last step belongs to none."""
         self._calls = []
+        self._stepped = self._alternates = False
         self._inferred = self._inferences = self._passes = 0
 
     def _count_samples_and_batches(
@@ -221,7 +230,9 @@ class SampleCounter:
         if not self._passes and not self._calls:
             return self._inferred, self._inferences
         batches = min(self._passes // evaluations, self._count_calls_with_own_data())
-        if optimizers > 1 or batches <= 1:
+        calls_per_model = set(Counter(call.model for call in self._calls).values())
+        accumulates = not self._alternates and calls_per_model == {self._passes}
+        if (optimizers > 1 and not accumulates) or batches <= 1:
             return None, 1  # two optimizers see the same batch
         sizes = {call.size for call in self._calls}
         if len(self._calls) == batches:

@@ -348,6 +348,7 @@ class ScriptWatch:
             self._samples.note_model_call(
                 iterate_tensors((arguments, hook_arguments[0] if hook_arguments[0] else None)),
                 torch.is_grad_enabled(),
+                id(module),
             )
         if not leads:
             return
@@ -385,6 +386,7 @@ class ScriptWatch:
         if not self._lead.counts_current_thread(trains=True):
             return
         self._facts.trained = True
+        self._samples.note_optimizer_step()
         if self._marker.note_optimizer_step(source, name):
             self._step_ended()
 

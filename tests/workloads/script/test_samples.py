@@ -30,8 +30,8 @@ def train(samples, given, passes, steps=3, optimizers=1):
     [
         *((3, 3, 1, asked, (24.0, 3.0), []) for asked in (8, 3 * 8, None)),
         (2, 2, 1, 5, (None, 2.0), ["samples_per_step"]),  # 5 is neither 8 nor 16
-        # one batch a step: alone, as a pair, with two losses, of a GAN
-        *((*each, 8, (), []) for each in ((1, 1, 1), (2, 1, 1), (1, 2, 1), (2, 2, 2))),
+        # one batch a step: alone, as a pair, with two losses, of two optimizers
+        *((*each, 8, (), []) for each in ((1, 1, 1), (2, 1, 1), (1, 2, 1), (2, 1, 2))),
     ],
 )
 def test_accumulated_batches_are_one_step_whichever_of_them_the_batch_size_means(
@@ -98,3 +98,31 @@ def test_a_closure_that_is_called_three_times_computes_the_same_batches(batches,
         samples.step_ended(True, 1, closure_calls=3)
     expected = {"samples_per_step": 16.0, "batches_per_step": 2.0} if batches == 2 else {}
     assert stated(samples, 8) == (expected, [])
+
+
+@pytest.mark.parametrize(
+    ("events", "found"),
+    [
+        # encoder and decoder, two batches, then both optimizers
+        ("ed|ed|__", {"samples_per_step": 16.0, "batches_per_step": 2.0}),
+        ("ed|__", {}),
+        ("dgd|_d|_", {}),  # a GAN
+        ("ab|_ab|_", {}),  # in turn, on the same batch
+        ("a|c|__", {}),  # actor and critic
+    ],
+)
+def test_several_optimizers_accumulate_only_if_all_models_are_called_in_each_pass(events, found):
+    """A letter is a call of that model, | a backward pass, _ a step of an optimizer."""
+    samples = SampleCounter()
+    for _ in range(3):
+        alive = []
+        for event in events:
+            if event == "|":
+                samples.note_backward_pass()
+            elif event == "_":
+                samples.note_optimizer_step()
+            else:
+                alive.append(torch.ones(8, 4))
+                samples.note_model_call(alive[-1:], grad=True, model=ord(event))
+        samples.step_ended(True, 2)
+    assert stated(samples, 8) == (found, [])
