@@ -145,8 +145,9 @@ def list_report_findings(
             yield from step.describe_gpu_samples(run)
             yield from warn_of_missing_kernels(run)
             continue
-        yield from kernels.describe_largest_advice(prepared, names, steps)
         yield from kernels.describe_largest_kernel(prepared, names, steps)
+        yield from kernels.describe_largest_advice(prepared, names, steps)
+        yield from kernels.describe_small_grids(prepared, steps)
         yield from kernels.describe_executed_flops(run, prepared.flops_by_launch, names)
         yield from kernels.describe_constant_moves(prepared)
         yield from step.describe_idle_gpu([prepared], names, steps)
@@ -154,6 +155,7 @@ def list_report_findings(
         yield from step.describe_timeline_causes(of_run, steps)
         yield from kernels.describe_largest_range(run)
         yield from step.describe_copies(prepared, steps)
+        yield from step.describe_allocations(prepared, steps)
         yield from warn_of_missing_counts(prepared, is_derived=is_derived)
 
 
