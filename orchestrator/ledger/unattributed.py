@@ -7,14 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from perfctl.orchestrator.counts.kernels.names import recognise_family
-from perfctl.orchestrator.ledger.prepared import PreparedRun
+from perfctl.orchestrator.ledger.ledger import Ledger
+from perfctl.orchestrator.ledger.prepared import PreparedRun, Study
 from perfctl.orchestrator.ledger.timing import (
     compute_self_times,
     has_kernel_times,
     walk_enclosing_ranges,
 )
+from perfctl.orchestrator.ledger.usage.run_usage import COMMUNICATION, COMPUTE, COPIES, DATA
 from perfctl.records.report import Kernel, Range
-from perfctl.records.run import Run
+from perfctl.records.run import Point, Run
 
 COMPILED = (
     "Torch-Compiled Region",
@@ -159,3 +161,18 @@ def _rank_unattributed_causes(
         for text, time in ranked
         if time
     )
+
+
+def find_largest_other_share(study: Study, ledger: Ledger, batch: Point) -> float:
+    """Return the share of exposed communication, copies, data loading or time of no layer,
+    whichever is most, next to the time that the ledger divides among layers: 1.5 is half as much
+    again."""
+    shares = [item.share for item in ledger.unattributed if item.batch == batch]
+    run = study.get_batch(batch).timing_run
+    breakdown = run.usage.time_breakdown if run else None
+    if run and breakdown:
+        kernels = breakdown.shares[COMPUTE] + breakdown.shares[COMMUNICATION]
+        loading = max(idle.by_cause.get(DATA, 0) / idle.window_ns for idle in run.usage.idle_times)
+        others = (breakdown.shares[COMMUNICATION], breakdown.shares[COPIES], loading)
+        shares += [share / kernels for share in others]
+    return max(shares, default=0.0)

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, pairwise
+from itertools import pairwise
 from statistics import fmean
 
 from perfctl.orchestrator.compare.sides import explain_busy_cpu
-from perfctl.orchestrator.counts.kernels.names import recognise_family
 from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_name
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.causes.timeline.judge import RunVerdicts, pick_worst_verdicts
@@ -20,8 +19,12 @@ from perfctl.orchestrator.ledger.ledger import (
 )
 from perfctl.orchestrator.ledger.prepared import PreparedRun, Study
 from perfctl.orchestrator.ledger.sweep import BatchPoint
-from perfctl.orchestrator.ledger.unattributed import explain_unattributed, list_untimed_work
-from perfctl.orchestrator.ledger.usage.intervals import Intervals, sum_durations_ns
+from perfctl.orchestrator.ledger.unattributed import (
+    explain_unattributed,
+    find_largest_other_share,
+    list_untimed_work,
+)
+from perfctl.orchestrator.ledger.usage.intervals import Intervals
 from perfctl.orchestrator.ledger.usage.readings import (
     BUSY,
     average_over_time,
@@ -32,9 +35,7 @@ from perfctl.orchestrator.ledger.usage.readings import (
 )
 from perfctl.orchestrator.ledger.usage.run_usage import (
     ALLOCATE,
-    COLLECTIVE,
     COMMUNICATION,
-    COMPUTE,
     COPIES,
     COPY,
     DATA,
@@ -62,7 +63,7 @@ from perfctl.orchestrator.report.page.records import (
 from perfctl.orchestrator.report.page.study import is_unified_memory_migration
 from perfctl.orchestrator.report.tables import ShortNames, count_cell, run_label
 from perfctl.orchestrator.statistics import group_by
-from perfctl.records.report import Copy
+from perfctl.records.report import Copy, pluralize_count
 from perfctl.records.run import Point, Run
 
 NAME_CHARACTERS_MAX = 70
@@ -261,14 +262,14 @@ def describe_copies(prepared: PreparedRun, steps: Steps) -> Iterator[Finding]:
     time is in both. The time at stake is the time without a kernel."""
     run = prepared.run
     timed = [copy for copy in run.report.copies if copy.duration_ns is not None]
-    kernels_ns = sum(kernel.duration_ns or 0 for kernel in run.report.kernels)
+    kernels_ns = sum_durations_ns(run.report.kernels)
     if not timed or not kernels_ns:
         return
     migrations = [copy for copy in timed if is_unified_memory_migration(copy)]
     if migrations:
         yield _describe_migrations(migrations, prepared, steps)
     timed = [copy for copy in timed if not is_unified_memory_migration(copy)]
-    copies_ns = sum(copy.duration_ns or 0 for copy in timed)
+    copies_ns = sum_durations_ns(timed)
     if copies_ns < COPY_SHARE_MIN * (copies_ns + kernels_ns):
         return
     text = _describe_copy_sums(run, timed, kernels_ns)
@@ -307,21 +308,20 @@ def _describe_migrations(
         (running.measure_overlap(moved) for running in window.kernel_intervals_by_device.values()),
         default=0,
     )
-    number = "1 migration" if len(migrations) == 1 else f"{len(migrations):,} migrations"
     text = (
-        f"{number} of unified memory moved "
+        f"{pluralize_count(len(migrations), 'migration')} of unified memory moved "
         f"{format_bytes(sum(copy.bytes or 0 for copy in migrations))} in "
         f"{format_time(moved.total_ns)}, {format_time(inside_ns)} of it while a kernel ran and "
         f"waited for the pages. {MIGRATION_FIX}."
     )
     share_inside = inside_ns / window.length_ns if window.length_ns else None
-    step = steps.get(prepared.run.batch_size)
-    return add_impact(Finding(text, "ranges"), share_inside, step, fix=MIGRATION_FIX)
+    finding = Finding(text, "ranges")
+    return add_impact(finding, share_inside, steps.get(prepared.run.batch_size), fix=MIGRATION_FIX)
 
 
 def _describe_copy_sums(run: Run, timed: Sequence[Copy], kernels_ns: float) -> str:
     """Return the time and size of copies and memsets, next to the time of kernels."""
-    copies_ns = sum(copy.duration_ns or 0 for copy in timed)
+    copies_ns = sum_durations_ns(timed)
     sizes = [copy.bytes for copy in timed if copy.bytes is not None]
     amount = f" for {format_bytes(sum(sizes))}" if len(sizes) == len(timed) else ""
     number = (
@@ -332,7 +332,7 @@ def _describe_copy_sums(run: Run, timed: Sequence[Copy], kernels_ns: float) -> s
     share = format_percent(copies_ns / (copies_ns + kernels_ns))
     starts = [kernel.start_ns for kernel in run.report.kernels if kernel.start_ns is not None]
     first = min(starts, default=0)
-    early_ns = sum(copy.duration_ns or 0 for copy in timed if (copy.start_ns or first) < first)
+    early_ns = sum_durations_ns(copy for copy in timed if (copy.start_ns or first) < first)
     part = "all" if early_ns == copies_ns else "most" if early_ns > copies_ns / 2 else "part"
     early = f", {part} of it before the first kernel" if early_ns >= copies_ns / 10 else ""
     return (
@@ -347,6 +347,14 @@ def shorten_name_middle(name: str) -> str:
         return name
     half = NAME_CHARACTERS_MAX // 2
     return f"{name[:half]}…{name[1 - half :]}"
+
+
+def describe_dlprof_utilization(prepared: PreparedRun) -> Iterator[Finding]:
+    """Yield how busy DLProf's summary states that the GPU is, of a run without kernels."""
+    share = prepared.usage.utilization_by_source.dlprof.value
+    if share is not None:
+        text = f"DLProf states that the GPU is busy for {format_percent(share)} of the time."
+        yield Finding(text, "utilization")
 
 
 def describe_gpu_samples(run: Run) -> Iterator[Finding]:
@@ -487,24 +495,6 @@ def describe_launch_waits(analysis: Analysis, steps: Steps) -> Iterator[Finding]
     yield add_impact(Finding(text, "roofline"), 1 - (least.busy or 0), steps.get(least.batch))
 
 
-def compute_largest_other_share(study: Study, ledger: Ledger, batch: Point) -> float:
-    """Return the share of communication, copies, data loading or time of no layer, whichever is
-    most, next to the time that the ledger divides among layers: 1.5 is half as much again."""
-    shares = [item.share for item in ledger.unattributed if item.batch == batch]
-    run = study.get_batch(batch).timing_run
-    breakdown = run.usage.time_breakdown if run else None
-    if run and breakdown:
-        kernels = breakdown.shares[COMPUTE] + breakdown.shares[COMMUNICATION]
-        loading = max(idle.by_cause.get(DATA, 0) / idle.window_ns for idle in run.usage.idle_times)
-        shares += [share / kernels for share in (breakdown.shares[COPIES], loading)]
-        recorded = list(chain.from_iterable(run.usage.window.by_device.values()))
-        exchanging = [kernel for kernel in recorded if recognise_family(kernel.name) == COLLECTIVE]
-        shares.append(
-            sum_durations_ns(exchanging) / sum_durations_ns(recorded)
-        )  # also what computation hides
-    return max(shares, default=0.0)
-
-
 def describe_largest_layers(study: Study, ledger: Ledger, steps: Steps) -> Iterator[Finding]:
     """Yield the layer with the most time at both ends of the sweep, all its passes together; then
     which pass. Nothing about a batch size at which something else takes more time. ``steps``: none
@@ -518,7 +508,7 @@ def describe_largest_layers(study: Study, ledger: Ledger, steps: Steps) -> Itera
     for batch in {row.batch for row in ledger.rows if not isinstance(row.batch, str)}:
         places = by_batch.get(batch or 1, {})
         most = max(map(_sum_pass_shares, places.values()), default=0.0)
-        if places and compute_largest_other_share(study, ledger, batch) > most:
+        if places and find_largest_other_share(study, ledger, batch) > most:
             del by_batch[batch or 1]
     if not by_batch:
         return
