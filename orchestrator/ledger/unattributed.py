@@ -173,6 +173,6 @@ def find_largest_other_share(study: Study, ledger: Ledger, batch: Point) -> floa
     if run and breakdown:
         kernels = breakdown.shares[COMPUTE] + breakdown.shares[COMMUNICATION]
         loading = max(idle.by_cause.get(DATA, 0) / idle.window_ns for idle in run.usage.idle_times)
-        others = (breakdown.shares[COMMUNICATION], breakdown.shares[COPIES], loading)
-        shares += [share / kernels for share in others]
+        at_stake = (breakdown.shares[COMMUNICATION], breakdown.shares[COPIES], loading)
+        shares += [share / kernels for share in at_stake]
     return max(shares, default=0.0)

@@ -206,7 +206,8 @@ def select_kernel_window(run: Run) -> KernelWindow:
     if steps:
         first = min(steps, key=get_start_ns)
         # kernels that begin after the end of their step waited for others, maybe of no record
-        start = get_start_ns(first) if start < get_end_ns(first) else start
+        if first.duration_ns is None or start < get_end_ns(first):
+            start = get_start_ns(first)
         end = max(end, *map(get_end_ns, steps))
         description = "from the first step to the end of the last step or kernel"
     inside = (kernel for kernel in kernels if start <= get_start_ns(kernel) < end)

@@ -24,7 +24,7 @@ from perfctl.orchestrator.ledger.unattributed import (
     find_largest_other_share,
     list_untimed_work,
 )
-from perfctl.orchestrator.ledger.usage.intervals import Intervals
+from perfctl.orchestrator.ledger.usage.intervals import Intervals, sum_durations_ns
 from perfctl.orchestrator.ledger.usage.readings import (
     BUSY,
     average_over_time,
