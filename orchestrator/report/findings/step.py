@@ -291,9 +291,9 @@ def describe_allocations(prepared: PreparedRun, steps: Steps) -> Iterator[Findin
     times = sorted(calls.by_name.items(), key=lambda item: -item[1])
     names = " and ".join(f"{name} ({format_time(length)})" for name, length in times[:2])
     text = (
-        f"Calls that allocate or free memory block the host for "
+        f"Memory calls, mostly {names}, block the host for "
         f"{format_percent(calls.blocked_ns / calls.captured_ns)} of the "
-        f"{format_time(calls.captured_ns)} of the capture: mostly {names}. {ALLOCATION_FIX}."
+        f"{format_time(calls.captured_ns)} of the capture. {ALLOCATION_FIX}."
     )
     at_stake, step = calls.blocked_ns / window.length_ns, steps.get(prepared.run.batch_size)
     yield add_impact(Finding(text, "api"), at_stake, step, fix=ALLOCATION_FIX)
