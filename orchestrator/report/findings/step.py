@@ -98,7 +98,7 @@ _GROWING = {"memory_used_bytes": "Memory used", "allocated_bytes": "Memory in te
 _DURING = {
     COPY: "copies mostly run",
     DATA: "the host mostly loads data",
-    START: "the program starts (loads code, compiles, tunes or warms up)",
+    START: "the program starts",
     EXCHANGE: "the host mostly communicates",
     ALLOCATE: "the host mostly allocates or frees memory",
     SYNCHRONISE: "the host mostly waits in synchronizing calls",
@@ -192,20 +192,22 @@ def describe_idle_gpu(
                 (item for item in usage.steady_busy_times if item.device == low.device), None
             )
             after = (
-                f" ({format_percent(steady.busy_share or 0)} busy without start-up and end)"
+                f" ({format_percent(steady.busy_share or 0)} busy without start-up)"
                 if steady
                 else ""
             )
             ranges = (gap.around for gap in idle.largest if gap.cause == cause == DATA)
             longest = next(filter(None, ranges), None)
-            location = f" The longest gap is in {shorten_name_middle(longest)}." if longest else ""
+            details = f" The longest gap is in {shorten_name_middle(longest)}." if longest else ""
+            if cause == START:
+                details = " It loads code, compiles, tunes or warms up."
             gpu = "The GPU" if len(devices) == 1 else f"GPU {low.device}"
             all_idle = format_percent(1 - (low.busy_share or 0))
-            part = "" if len(idle.by_cause) == 1 else f"; {format_percent(at_stake)} of the time"
+            part = "" if len(idle.by_cause) == 1 else f", {format_percent(at_stake)} of the time"
             text = (
                 f"{gpu} idles for {all_idle} of the time{part} while {_DURING[cause]}: "
                 f"{format_time(idle.by_cause[cause])} of {format_time(idle.window_ns)}{after}."
-                f"{location} {text} {gap}"
+                f"{details} {text} {gap}"
             ).rstrip()
         if cause == DATA:
             fix = LOAD_FIX
