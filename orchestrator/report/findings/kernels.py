@@ -6,11 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from perfctl.orchestrator.counts.counters.amd import is_amd_run
-from perfctl.orchestrator.counts.counters.sums import (
-    PIPE_TENSOR,
-    make_instruction_counter_name,
-    read_sm_metric,
-)
 from perfctl.orchestrator.counts.counters.work import KernelFlops
 from perfctl.orchestrator.counts.figure import sum_figures
 from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_name
@@ -257,17 +252,9 @@ def describe_constant_moves(prepared: PreparedRun) -> Iterator[Finding]:
         if flops.fp16.value is not None and flops.fp16.only_moves_constants
     ]
     if launches:
-        halves = sum(
-            int(read_sm_metric(prepared.values[launch], make_instruction_counter_name("hfma")) or 0)
-            for launch in launches
-        )
-        pipe = sum(
-            int(read_sm_metric(prepared.values[launch], PIPE_TENSOR) or 0) for launch in launches
-        )
         yield Finding(
-            f"{count_cell(halves).text} HFMA and {count_cell(pipe).text} tensor instructions in "
-            f"{format_launch_count(len(launches))} only moved constants. They are no arithmetic, "
-            "and the executed FLOPs do not include them.",
+            f"HFMA and tensor instructions of {format_launch_count(len(launches))} only moved "
+            "constants. They are no arithmetic, and the executed FLOPs do not include them.",
             "kernels",
         )
 
