@@ -46,6 +46,7 @@ from perfctl.records.run import Point, format_point
 
 OUTSIDE = "outside of layers"
 NEITHER = "the report has no counters, and perfctl has no rule for its kernels"
+NO_KERNEL = "the report recorded no kernel"
 
 NO_SHAPES = "no formula, because its shapes are unknown"
 
@@ -434,7 +435,7 @@ def _sum_flops_of_batch(batch: PreparedBatch) -> tuple[dict[Key | None, Figure],
     elif batch.on_cpu:
         return figures, make_missing_figure("not_available", NO_COUNTERS)
     elif batch.batch is None:
-        reason = NEITHER
+        reason = NEITHER if any(item.run.report.kernels for item in batch.runs) else NO_KERNEL
     else:
         reason = describe_missing_ncu_run(_format_point(batch.batch))
     return figures, make_missing_figure("not_collected", reason)

@@ -11,8 +11,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import PurePath
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from perfctl.orchestrator.counts.counters import work as counters
 from perfctl.orchestrator.counts.counters.amd import is_amd_run
@@ -34,6 +35,7 @@ from perfctl.orchestrator.counts.derived.run import (
 )
 from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.counts.kernels.layers import SHARED, SHARED_OUT, split_shared_kernels
+from perfctl.orchestrator.counts.kernels.names import recognise_family
 from perfctl.orchestrator.ledger import timing
 from perfctl.orchestrator.ledger.expected import FormulaWork, match_formulas
 from perfctl.orchestrator.ledger.timing import (
@@ -43,7 +45,8 @@ from perfctl.orchestrator.ledger.timing import (
     TimeSpread,
     rank_profiler_clock,
 )
-from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
+from perfctl.orchestrator.ledger.usage.intervals import sum_durations_ns
+from perfctl.orchestrator.ledger.usage.run_usage import COLLECTIVE, RunUsage
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel, Range
 from perfctl.records.run import Point, Run
@@ -52,6 +55,10 @@ MODES = {"train": "training", "infer": "inference"}
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 _NO_VALUES: Mapping[str, float | None] = {}
+WAVES = ("launch__waves_per_multiprocessor", "Waves Per SM")
+"""Metrics of ncu with the blocks of a launch over those that the GPU holds at once."""
+ALONE_SHARE_MIN = 0.95
+"""Time with a kernel over the summed time of kernels: less is of kernels that run at once."""
 
 
 def format_study_heading(study: Study) -> str:
@@ -179,6 +186,18 @@ def mark_as_estimate(figure: Figure, reason: str) -> Figure:
     return replace(figure, state="estimated", reason=reasons)
 
 
+class SmallGrids(NamedTuple):
+    """Launches with fewer blocks than the GPU has SMs; below one wave if that number is unknown."""
+
+    sms: int | None
+    kernels_ns: float
+    """Of all kernels."""
+    share: float
+    """Of the kernel time."""
+    idle_share: float
+    """Mean share of the SMs without a block, or of a wave that is empty, over the kernel time."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class PreparedRun:
     """One run with the values that several readers need."""
@@ -215,6 +234,28 @@ class PreparedRun:
         """True when kernels say which step they belong to; those without a number are then in no
         measured step."""
         return timing.has_step_numbers(self.run)
+
+    @cached_property
+    def small_grids(self) -> SmallGrids | None:
+        """Launches that do not fill the GPU; None if kernels run at once, or none is too small.
+        Collectives leave SMs to others on purpose."""
+        window, sms = self.usage.window, counters.find_sm_count(self.run)
+        kernels = list(chain.from_iterable(window.by_device.values()))
+        alone_ns = sum(running.total_ns for running in window.kernel_intervals_by_device.values())
+        if self.run.profiler == "ncu":
+            kernels = list(self.run.report.kernels)
+            alone_ns = round(sum_durations_ns(kernels))
+        total = sum_durations_ns(kernels)
+        small_ns = idle_ns = 0.0
+        for kernel in kernels if total and alone_ns >= ALONE_SHARE_MIN * total else ():
+            values = self.values.get(kernel.launch, _NO_VALUES)
+            filled = next((values[name] for name in WAVES if values.get(name) is not None), None)
+            if sms and kernel.grid_x is not None:
+                filled = kernel.grid_x * (kernel.grid_y or 1) * (kernel.grid_z or 1) / sms
+            if filled is not None and filled < 1 and recognise_family(kernel.name) != COLLECTIVE:
+                small_ns += kernel.duration_ns or 0
+                idle_ns += (1 - filled) * (kernel.duration_ns or 0)
+        return SmallGrids(sms, total, small_ns / total, idle_ns / total) if small_ns else None
 
     @cached_property
     def measured_launches(self) -> Sequence[tuple[Kernel, Key | None]]:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from perfctl.orchestrator.counts.kernels.names import recognise_family
-from perfctl.orchestrator.ledger.prepared import PreparedRun
+from perfctl.orchestrator.ledger.ledger import Ledger
+from perfctl.orchestrator.ledger.prepared import PreparedRun, Study
 from perfctl.orchestrator.ledger.timing import (
     compute_self_times,
     find_step_spans,
@@ -15,8 +16,16 @@ from perfctl.orchestrator.ledger.timing import (
     is_step_range_of_perfctl,
     walk_enclosing_ranges,
 )
+from perfctl.orchestrator.ledger.usage.intervals import sum_durations_ns
+from perfctl.orchestrator.ledger.usage.run_usage import (
+    COLLECTIVE,
+    COMMUNICATION,
+    COMPUTE,
+    COPIES,
+    DATA,
+)
 from perfctl.records.report import Kernel, Range
-from perfctl.records.run import Run
+from perfctl.records.run import Point, Run
 
 COMPILED = (
     "Torch-Compiled Region",
@@ -167,3 +176,19 @@ def _rank_unattributed_causes(
         for text, time in ranked
         if time
     )
+
+
+def find_largest_other_share(study: Study, ledger: Ledger, batch: Point) -> float:
+    """Return the share of communication, also where computation hides it, of copies, data loading
+    or time of no layer, whichever is most, next to the time that the ledger divides among layers:
+    1.5 is half as much again."""
+    shares = [item.share for item in ledger.unattributed if item.batch == batch]
+    run = study.get_batch(batch).timing_run
+    breakdown = run.usage.time_breakdown if run else None
+    if run and breakdown:
+        kernels = breakdown.shares[COMPUTE] + breakdown.shares[COMMUNICATION]
+        loading = max(idle.by_cause.get(DATA, 0) / idle.window_ns for idle in run.usage.idle_times)
+        shares += [share / kernels for share in (breakdown.shares[COPIES], loading)]
+        exchanging = run.usage.kernels_by_family.get(COLLECTIVE, ())
+        shares.append(sum_durations_ns(exchanging) / sum_durations_ns(run.run.report.kernels))
+    return max(shares, default=0.0)

@@ -59,8 +59,12 @@ AND id IN (SELECT min(id) FROM kernel_launch WHERE run_id = :run GROUP BY
 """
 _STEPS_AND_OPTIMIZER = "AND (phase = 'optimizer' OR name LIKE 'perfctl:step:%')"
 
-WAITING = ("aten::copy_", "aten::_local_scalar_dense", "aten::nonzero", *records.WAITS)
-"""Operators that may convert values, or wait for the GPU, and calls that do."""
+WAITING = (
+    *("aten::copy_", "aten::_local_scalar_dense", "aten::nonzero"),
+    *records.WAITS,
+    *records.ALLOCATIONS,
+)
+"""Operators that may convert values, or wait for the GPU, and calls that do or manage memory."""
 
 _OP_CALLS = (
     "SELECT "

@@ -24,7 +24,7 @@ from perfctl.parsers.kineto.fused import CompiledArgs, CompiledCall, derive_comp
 from perfctl.parsers.kineto.stream import Int64, TraceEvent, parse_int64, parse_microseconds_as_ns
 from perfctl.parsers.operators import GRADIENT_OF, READERS, OperatorCall, parse_operator_call
 from perfctl.records.ranges import RangeName, parse_range_name
-from perfctl.records.report import WAITS, CounterSample
+from perfctl.records.report import ALLOCATIONS, WAITS, CounterSample
 
 NOT_USED = split_words(
     "gpu_user_annotation ac2g async async_cpu_to_gpu async_gpu fwdbwd forward_backward overhead"
@@ -43,7 +43,7 @@ PROFILER_STEP = re.compile(r"ProfilerStep#(\d{1,9})\Z")
 OPTIMIZER = ("Optimizer.step#", "Optimizer.zero_grad#")
 """Ranges that torch itself puts around an optimizer's work."""
 
-_WAITS = frozenset(WAITS)
+_WAITS = frozenset((*WAITS, *ALLOCATIONS))
 _OPERATORS = frozenset((*READERS, *GRADIENT_OF))
 _OLD_RANGE = ("ProfilerStep", "enumerate(DataLoader)#", "Optimizer.")
 """Until 2021 record_function ranges had the category of operations; these names, and perfctl's,

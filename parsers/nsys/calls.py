@@ -17,7 +17,7 @@ from perfctl.parsers.nsys.columns import NULL, iterate_integer_columns
 from perfctl.parsers.nsys.ranges import MARK, PROCESS_BITS, RangeTable, list_with_blanks
 from perfctl.parsers.nsys.tables import OSRT, RUNTIME, STRINGS, SYNC, StringTable, open_export
 from perfctl.records.bulk import ColumnChunks, ColumnRecords
-from perfctl.records.report import WAITS, ApiCall, OpCall
+from perfctl.records.report import ALLOCATIONS, WAITS, ApiCall, OpCall
 
 NO_NAME = "(no name)"
 OSRT_CALL = 27
@@ -43,6 +43,8 @@ SYNCS = {
 _OF_NCCL = re.compile(r"nccl[A-Z]")
 _VERSION = re.compile(r"_v.{4}$", re.DOTALL)
 """Of a CUDA function ("cudaLaunchKernel_v7000"): nsys stats cuts it off."""
+_ANY_VERSION = re.compile(r"_v\d+$")
+"""Of a CUDA function, also where nsys stats keeps it: "cuMemAlloc_v2", "cudaMallocAsync_v11020"."""
 
 
 def sum_api_calls(database: Database, ranges: RangeTable) -> list[ApiCall]:
@@ -109,8 +111,8 @@ def _sum_calls_in_tables(
 def read_wait_calls(
     path: Path, database: Database, ranges: RangeTable
 ) -> ColumnRecords[OpCall] | tuple[()]:
-    """Return each call that waits for the GPU, in the order of the table, with the measured step in
-    which it began.
+    """Return each call that waits for the GPU or manages memory, in the order of the table, with
+    the measured step in which it began.
 
     Records are made while they are read, from a connection of their own.
     """
@@ -118,11 +120,13 @@ def read_wait_calls(
         RUNTIME, "nameId", "start", "end"
     ) or not database.has_table_with_columns(STRINGS, "id", "value"):
         return ()
-    query = f"SELECT id, value FROM {STRINGS} WHERE value GLOB 'cu*Synchronize*'"
+    query = f"SELECT id, value FROM {STRINGS} WHERE value GLOB 'cu*'"
     functions = {
-        number: _VERSION.sub("", str(text)) for number, text in database.connection.execute(query)
+        number: _ANY_VERSION.sub("", str(text))
+        for number, text in database.connection.execute(query)
     }
-    names = {number: name for number, name in functions.items() if name in WAITS}
+    recorded = {*WAITS, *ALLOCATIONS}
+    names = {number: name for number, name in functions.items() if name in recorded}
     return (
         ColumnRecords(OpCall, partial(_iterate_wait_columns, path, names, ranges)) if names else ()
     )

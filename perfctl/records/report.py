@@ -236,10 +236,22 @@ WAITS = (
 )
 """Calls of runtime and driver that return when the GPU has done its work: operators without shapes
 in ``Report.op_calls``."""
+ALLOCATIONS = (
+    *("cudaMalloc", "cudaMallocAsync", "cudaMallocManaged", "cudaMallocPitch", "cudaMallocHost"),
+    *("cudaHostAlloc", "cudaHostRegister", "cudaHostUnregister"),
+    *("cudaFree", "cudaFreeAsync", "cudaFreeHost"),
+    *("cuMemAlloc", "cuMemAllocManaged", "cuMemAllocHost", "cuMemHostAlloc", "cuMemHostRegister"),
+    *("cuMemFree", "cuMemFreeHost"),
+    *("hipMalloc", "hipMallocAsync", "hipMallocManaged", "hipHostMalloc", "hipHostRegister"),
+    *("hipFree", "hipFreeAsync", "hipHostFree"),
+)
+"""Calls that allocate, pin or free memory, without the version of the driver's; also in
+``Report.op_calls``."""
 
 
 class OpCall(NamedTuple):
-    """One framework operator that ran once, or one of WAITS. There may be millions of them."""
+    """One framework operator that ran once, or one of WAITS or ALLOCATIONS. There may be millions
+    of them."""
 
     name: str
     start_ns: int | None

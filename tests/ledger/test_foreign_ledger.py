@@ -66,6 +66,13 @@ def test_counted_over_paper_is_derived_from_kernel_name_grid_and_shape(tmp_path)
     assert "sgemm" in str(row.executed.reason) and "on an A100" in str(row.executed.reason)
 
 
+def test_a_report_without_kernels_lacks_kernels_and_not_a_rule_for_them(tmp_path):
+    called, launched, _ = product(10, 1, 5)
+    (row,) = analysed(tmp_path, called, launched).ledger.rows
+    assert (row.estimated.value, row.executed.value) == (PAPER, None)
+    assert row.executed.reason == "the report recorded no kernel"
+
+
 def test_findings_say_derived_and_how_far_the_rules_were_verified(tmp_path):
     found = analysed(tmp_path, *product(10, 1, 5), *product(30, 2, 5, name="somebodys_own_gemm"))
     texts = [item.text for item in list_findings(found)]

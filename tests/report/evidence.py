@@ -13,10 +13,12 @@ from itertools import chain
 from math import prod
 from typing import NamedTuple
 
+from perfctl.orchestrator.counts.hardware.machines import find_gpu_product
 from perfctl.orchestrator.ledger.usage.inference import PAYS
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.tables import Cell, Column, Table
 from perfctl.orchestrator.report.view import Section, View
+from tests.report.outline import unpacked
 
 SCALE = {
     "": 1.0,
@@ -308,6 +310,46 @@ def _top(study: View) -> Iterator[Fact]:
     yield from (Fact("%", 100 * one / sum(times)) for one in times if one)
 
 
+def _families(study: View) -> Iterator[Fact]:
+    """Time and launches of the kernels of a family, and their share."""
+    (table,) = (
+        table
+        for part in sections(study)
+        for table in part.tables
+        if part.key == "kernels" and table.caption.startswith("Kernels")
+    )
+    labels = [column.label for column in table.columns]
+    sums: dict[str, list[float]] = {}
+    for row in table.rows:
+        cells_by_label = dict(zip(labels, row, strict=True))
+        of_family = sums.setdefault(cells_by_label["family"].text, [0.0, 0.0])
+        of_family[0] += float(cells_by_label["time"].value or 0)  # type: ignore[arg-type]
+        of_family[1] += float(cells_by_label["launches"].value or 0)  # type: ignore[arg-type]
+    total = sum(time for time, _ in sums.values())
+    for time, launches in sums.values():
+        yield from (Fact("s", time / 1e9), Fact("", launches), Fact("%", 100 * time / total))
+
+
+def _idle(study: View) -> Iterator[Fact]:
+    """The share of the time without a kernel."""
+    for share in cells(study, "utilization", "Share of time with a kernel", "share"):
+        yield Fact("%", 100 * (1 - share))
+
+
+def _small_grids(study: View) -> Iterator[Fact]:
+    """Shares of the time in launches with fewer blocks than the GPU has SMs, and of idle SMs."""
+    (grid,) = (grid for part in sections(study) for grid in part.grids if grid.key == "launches")
+    columns = {column["label"]: unpacked(column, grid.rows) for column in grid.columns}
+    gpu = find_gpu_product(dict(study.properties)["device"])
+    sms = gpu.sms if gpu else 132  # of the synthetic GPU
+    times, blocks = columns["time"], [prod(map(int, text.split("×"))) for text in columns["grid"]]
+    filled = [min(number / sms, 1) for number in blocks]
+    small = sum(time for time, share in zip(times, filled, strict=True) if share < 1)
+    idle = sum(time * (1 - share) for time, share in zip(times, filled, strict=True))
+    yield from (Fact("", sms), Fact("%", 100 * small / sum(times)))
+    yield Fact("%", 100 * idle / sum(times))
+
+
 def _summed_copies(study: View) -> Iterator[Fact]:
     """The share of copies in sums of a report without launches."""
     copies, kernels = (
@@ -327,6 +369,9 @@ RULES: tuple[tuple[str, Callable[[View], Iterator[Fact]]], ...] = (
     (" executed .* of it is ", _executed),
     ("times the median", _ratios("latency", "Latency", "p50", "p95")),
     ("of the kernel time", _top),
+    ("Kernels of the family", _families),
+    (" idles for ", _idle),
+    ("fewer blocks than the ", _small_grids),
     ("times as many as", _ratios("throughput", "Images per second", "images/s")),
     ("timed batches", _values("latency", "Latency", "batches")),
     ("more images/s", lambda study: iter([Fact("%", 100 * PAYS)])),

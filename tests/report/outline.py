@@ -103,3 +103,17 @@ def printed(things: Iterable[Any], width: int = 80) -> str:
 def terminal_run(run: Run) -> Iterable[Any]:
     """What ``perfctl show --all`` draws of a run."""
     return draw_view(View(chapters=terminal.build_run_views(run, is_whole=True)), 80)
+
+
+def unpacked(column, rows):
+    """What page.js reads out of a column."""
+    if "c" in column:
+        return [column["c"]] * rows
+    if "r" in column:
+        pairs = zip(column["r"][::2], column["r"][1::2], strict=True)
+        return [column["d"][place] for place, often in pairs for _ in range(often)]
+    if "d" in column:
+        return [column["d"][place] for place in read_integers(column["i"], rows)]
+    if "s" in column:
+        return [column["b"] + value for value in read_integers(column["s"], rows, differences=True)]
+    return list(column["v"])

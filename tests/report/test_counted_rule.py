@@ -39,18 +39,12 @@ def test_the_ledger_names_the_rules_below_the_table_and_in_every_row():
 def test_instructions_that_only_move_constants_are_named_where_there_are_no_layers():
     scenario = scenarios.Scenario(forward={"fc1": "phantom"}, batches=(16,))
     run = scenarios.make_runs(scenario)[0]
-    # 4 a warp, 8 warps a block, a block for 256 of 16 x 128 outputs
-    moves = 4 * 8 * -(-16 * 128 // 256)
     (said,) = (
         item.text
         for item in list_report_findings([PreparedRun(run)], {}, {})
         if "constants" in item.text
     )
-    halves, pipe = (
-        int("".join(filter(str.isdigit, part))) for part in said.split(" in ")[0].split(" and ")
-    )
-    assert (halves, pipe) == (scenarios.STEPS * 32 * moves, scenarios.STEPS * moves)
-    assert f"in {scenarios.STEPS} launches" in said
+    assert f"instructions of {scenarios.STEPS} launches only moved constants" in said
     plain = scenarios.make_runs(scenarios.Scenario(batches=(16,)))[0]
     assert not any(
         "constants" in item.text for item in list_report_findings([PreparedRun(plain)], {}, {})

@@ -229,7 +229,7 @@ CATALOG: Mapping[str, Mapping[str, CauseDescription]] = {
             "Use `torch.compile` or fused operators.",
         ),
         "unused tensor cores": CauseDescription(
-            "GEMMs on CUDA cores take at least 10% of the kernel time",
+            "Convolutions and GEMMs on CUDA cores take 10% or more",
             "none",
             "Use `torch.set_float32_matmul_precision('high')`, or autocast.",
         ),

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
+from typing import NamedTuple
 
 from perfctl.orchestrator.counts.kernels.names import recognise_family
 from perfctl.orchestrator.ledger.timing import is_step_range_of_perfctl, walk_enclosing_ranges
@@ -24,6 +26,7 @@ from perfctl.orchestrator.ledger.usage.intervals import (
     get_end_ns,
     get_start_ns,
     has_start_and_duration,
+    sum_durations_ns,
 )
 from perfctl.orchestrator.ledger.usage.readings import (
     DeviceReadings,
@@ -35,27 +38,30 @@ from perfctl.orchestrator.ledger.usage.readings import (
     summarize_readings,
 )
 from perfctl.orchestrator.statistics import group_by
-from perfctl.records.report import Kernel, OpCall, Range
+from perfctl.records.report import ALLOCATIONS, Kernel, OpCall, Range
 from perfctl.records.run import Run
 
 COMPUTE, COMMUNICATION, COPIES, IDLE = "compute", "communication", "copies", "idle"
 PARTS = (COMPUTE, COMMUNICATION, COPIES, IDLE)
 COLLECTIVE = "collective"
 """Family of the kernels that exchange data between GPUs (NCCL, RCCL), by their names."""
+TRIED = {"conv", "fft", "winograd"}
+"""Families of the algorithms that cuDNN's autotuning tries for one convolution."""
 LARGEST_WAITS = 10
 """Waits of a device that are kept with their kernels."""
 LAUNCH_MAX_NS = 10_000
 """A wait up to this long between two kernels is the time of one launch."""
-COPY, DATA, START, EXCHANGE, SYNCHRONISE, LAUNCH, HOST = (
+COPY, DATA, START, EXCHANGE, ALLOCATE, SYNCHRONISE, LAUNCH, HOST = (
     "copy",
     "loading data",
     "start-up",
     "communication",
+    "memory management",
     "synchronising",
     "launches one by one",
     "host",
 )
-CAUSES = (DATA, COPY, START, EXCHANGE, SYNCHRONISE, LAUNCH, HOST)
+CAUSES = (DATA, COPY, START, EXCHANGE, ALLOCATE, SYNCHRONISE, LAUNCH, HOST)
 _CALL_NUMBERS = re.compile(r", (?:seq|op_id) = \d+|, input_op_ids = .*", re.DOTALL)
 """What differs between calls of one operator in emit_nvtx's names of ranges."""
 _CAUSE_OF_NAME = {
@@ -65,6 +71,7 @@ _CAUSE_OF_NAME = {
     **dict.fromkeys(("moduleload", "libraryload"), START),
     **dict.fromkeys(("nccl", "rccl", "allreduce", "all_reduce"), EXCHANGE),
     **dict.fromkeys(("allgather", "all_gather"), EXCHANGE),
+    **dict.fromkeys((name.lower() for name in ALLOCATIONS), ALLOCATE),
     **dict.fromkeys(("synchronize", "synchronise"), SYNCHRONISE),
 }
 """Part of a name in lower case -> cause of the waits during ranges and calls of the host with it:
@@ -143,6 +150,16 @@ class DeviceIdleTime:
     """The LARGEST_WAITS longest, longest first."""
 
 
+class Allocations(NamedTuple):
+    """Calls that allocate, pin or free memory; times in ns."""
+
+    by_name: Mapping[str, float]
+    blocked_ns: int
+    """Time in which at least one of them ran."""
+    captured_ns: int
+    """From the first kernel, copy or such call to the end of the last, or of the marked steps."""
+
+
 @dataclass(frozen=True)
 class KernelWindow:
     """The kernels of a run between two moments: the measured steps if they are marked."""
@@ -187,7 +204,10 @@ def select_kernel_window(run: Run) -> KernelWindow:
         if is_step_range_of_perfctl(item) or (item.start_ns, item.duration_ns) in timed_steps
     ]
     if steps:
-        start = min(map(get_start_ns, steps))
+        first = min(steps, key=get_start_ns)
+        # kernels that begin after the end of their step waited for others, maybe of no record
+        if first.duration_ns is None or start < get_end_ns(first):
+            start = get_start_ns(first)
         end = max(end, *map(get_end_ns, steps))
         description = "from the first step to the end of the last step or kernel"
     inside = (kernel for kernel in kernels if start <= get_start_ns(kernel) < end)
@@ -288,6 +308,46 @@ class RunUsage:
             rows.append(_find_device_idle_time(self.run, device, self.window, explanations))
         return tuple(rows)
 
+    @cached_property
+    def recorded_ns(self) -> float:
+        """GPU time of the window, of all GPUs; the sum of the kernels under ncu, which runs them
+        one by one."""
+        gpu_ns = self.window.length_ns * len(self.window.by_device)
+        return gpu_ns or sum_durations_ns(self.run.report.kernels)
+
+    @cached_property
+    def kernels_by_family(self) -> Mapping[str, Sequence[Kernel]]:
+        """Kernels that have a duration by family, by name where no pattern matches it; the family
+        with the most time first. Time of collectives that computation hides does not count."""
+        timed = (kernel for kernel in self.run.report.kernels if kernel.duration_ns is not None)
+        families = group_by(timed, lambda kernel: recognise_family(kernel.name) or kernel.name)
+        times = {family: self.measure_exposed_ns(family, same) for family, same in families.items()}
+        return {family: families[family] for family in sorted(times, key=lambda key: -times[key])}
+
+    def measure_exposed_ns(self, family: str, kernels: Sequence[Kernel]) -> float:
+        """Return the summed time of a family; of collectives, the part that nothing hides."""
+        if family != COLLECTIVE or self.time_breakdown is None:
+            return sum_durations_ns(kernels)
+        return self.time_breakdown.shares[COMMUNICATION] * self.recorded_ns
+
+    @cached_property
+    def allocations(self) -> Allocations:
+        """Calls that allocate or free memory: of the measured steps if they are marked. Not the
+        first one of a capture, which may create the context."""
+        window, report = self.window, self.run.report
+        calls = [call for call in report.waiting_calls if call.name in ALLOCATIONS]
+        calls = sorted(filter(has_start_and_duration, calls), key=get_start_ns)
+        captured = Intervals.make_from_items([*report.copies, *calls])
+        if window.words == CAPTURE:
+            calls = calls[1:]
+        else:
+            captured = Intervals(())
+            calls = [call for call in calls if window.start <= get_start_ns(call) < window.end]
+        captured = Intervals([(window.start, window.end), *captured.pairs])
+        by_name = group_by(calls, attrgetter("name"))
+        times = {name: sum_durations_ns(same) for name, same in by_name.items()}
+        return Allocations(times, Intervals.make_from_items(calls).total_ns, captured.span_ns)
+
     def _find_copy_time(self, device: int) -> Intervals:
         """Return when a copy of the device ran, or one whose device is not known."""
         copies = self.run.report.copies
@@ -373,7 +433,9 @@ def _find_device_idle_time(
         )
         cause = next(covering, LAUNCH if end - start <= LAUNCH_MAX_NS else HOST)
         waits.append((start, end, cause))
-        by_cause[cause] += end - start
+        copied = explanations[COPY].measure_within(start, end) if cause == HOST else 0
+        by_cause[COPY] += copied
+        by_cause[cause] += end - start - copied
     kernels = sorted(window.by_device[device], key=get_start_ns)
     by_end = sorted(kernels, key=get_end_ns)
     largest = []
@@ -408,7 +470,25 @@ def _find_host_activities(run: Run) -> dict[str, Intervals]:
         cause = next((cause for part, cause in _CAUSE_OF_NAME.items() if part in name), None)
         if cause is not None:
             during[cause].append(item)
-    return {cause: Intervals.make_from_items(items) for cause, items in during.items()}
+    of_host = {cause: Intervals.make_from_items(items) for cause, items in during.items()}
+    of_host[START] = Intervals([*of_host[START].pairs, *_find_tuning_steps(run.report.kernels)])
+    return of_host
+
+
+def _find_tuning_steps(kernels: Iterable[Kernel]) -> list[tuple[int, int]]:
+    """Return the kernels' span in each step in which cuDNN tried the algorithms of a convolution,
+    as it does when it meets a shape for the first time: one pass of a layer ran them all."""
+    families: dict[tuple[int | None, str, str | None], set[str | None]] = defaultdict(set)
+    if {recognise_family(name) for name in {kernel.name for kernel in kernels}} >= TRIED:
+        for kernel in kernels:
+            if kernel.layer is not None and kernel.step is not None:
+                key = (kernel.step, kernel.layer, kernel.direction)
+                families[key].add(recognise_family(kernel.name))
+    tuning = {step for (step, _, _), tried in families.items() if tried >= TRIED}
+    in_steps = group_by((item for item in kernels if item.step in tuning), attrgetter("step"))
+    return [
+        (min(map(get_start_ns, same)), max(map(get_end_ns, same))) for same in in_steps.values()
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from perfctl.orchestrator.ledger.causes.timeline.judge import RunVerdicts
 from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import PreparedRun, Study
 from perfctl.orchestrator.ledger.sweep import describe_unused_batch_sizes
+from perfctl.orchestrator.ledger.unattributed import find_largest_other_share
 from perfctl.orchestrator.ledger.usage.sums import KERNELS, group_summed_operations
 from perfctl.orchestrator.report.findings import kernels, step
 from perfctl.orchestrator.report.findings.step import format_launch_count
@@ -110,7 +111,7 @@ def _list_operator_findings(analysis: Analysis, steps: Steps) -> Iterator[Findin
     yield from describe_flop_differences(analysis, steps)
     if has_repeated_blocks(phases):
         yield from find_largest_parts(
-            phases, lambda batch: step.compute_largest_other_share(study, ledger, batch)
+            phases, lambda batch: find_largest_other_share(study, ledger, batch)
         )
     else:
         yield from step.describe_largest_layers(study, ledger, steps)
@@ -142,11 +143,13 @@ def list_report_findings(
         if not run.report.kernels:
             yield from kernels.describe_largest_sums(run)
             yield from kernels.describe_longest_call(run)
+            yield from step.describe_dlprof_utilization(prepared)
             yield from step.describe_gpu_samples(run)
             yield from warn_of_missing_kernels(run)
             continue
-        yield from kernels.describe_largest_advice(prepared, names, steps)
         yield from kernels.describe_largest_kernel(prepared, names, steps)
+        yield from kernels.describe_largest_advice(prepared, names, steps)
+        yield from kernels.describe_small_grids(prepared, steps)
         yield from kernels.describe_executed_flops(run, prepared.flops_by_launch, names)
         yield from kernels.describe_constant_moves(prepared)
         yield from step.describe_idle_gpu([prepared], names, steps)
@@ -154,6 +157,7 @@ def list_report_findings(
         yield from step.describe_timeline_causes(of_run, steps)
         yield from kernels.describe_largest_range(run)
         yield from step.describe_copies(prepared, steps)
+        yield from step.describe_allocations(prepared, steps)
         yield from warn_of_missing_counts(prepared, is_derived=is_derived)
 
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from perfctl.orchestrator.counts.counters.sums import (
-    PIPE_TENSOR,
-    make_instruction_counter_name,
-    read_sm_metric,
-)
+from perfctl.orchestrator.counts.counters.amd import is_amd_run
 from perfctl.orchestrator.counts.counters.work import KernelFlops
 from perfctl.orchestrator.counts.figure import sum_figures
-from perfctl.orchestrator.counts.kernels.names import recognise_family
 from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_name
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.roofline import SATURATED, Roofline
-from perfctl.orchestrator.ledger.usage.run_usage import COLLECTIVE, sum_ranges_by_name
+from perfctl.orchestrator.ledger.usage.intervals import sum_durations_ns
+from perfctl.orchestrator.ledger.usage.run_usage import (
+    sum_ranges_by_name,
+)
 from perfctl.orchestrator.ledger.usage.sums import (
     COPIES,
     KERNELS,
@@ -38,34 +36,65 @@ from perfctl.orchestrator.report.tables import ShortNames, count_cell
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import Run
 
+MAIN_SHARE_MIN = 0.9
+"""Share of a family's time from which on its largest kernel is named and not the family."""
+SMALL_SHARE_MIN = 0.5
+"""Share of the kernel time in small grids from which on they are a finding."""
+GRID_FIX = "Give each launch more blocks: larger batches, fused layers, or a split of long sums"
+
 
 def describe_largest_kernel(
     prepared: PreparedRun, names: ShortNames, steps: Steps
 ) -> Iterator[Finding]:
-    """Yield the kernel name with the most time."""
-    run, window = prepared.run, prepared.usage.window
-    timed = (kernel for kernel in run.report.kernels if kernel.duration_ns is not None)
-    groups = group_by(timed, lambda kernel: kernel.name)
-    times = {name: sum(kernel.duration_ns or 0 for kernel in same) for name, same in groups.items()}
-    total = sum(times.values())
+    """Yield the family of kernels with the most time, and the kernel with the most of it. Time of
+    collectives that computation hides does not count."""
+    run, usage = prepared.run, prepared.usage
+    families, total = usage.kernels_by_family, sum_durations_ns(run.report.kernels)
     if not total:
         return
-    name = max(times, key=lambda name: times[name])
-    length, launches = format_time(times[name]), format_launch_count(len(groups[name]))
-    short = names.get(name) or shorten_kernel_name(name)
-    clock = " This time is under ncu, at locked clocks." if run.profiler == "ncu" else ""
+    family, kernels = next(iter(families.items()))
+    by_name = group_by(kernels, lambda kernel: kernel.name)
+    name = max(by_name, key=lambda name: sum_durations_ns(by_name[name]))
+    largest_ns, family_ns = sum_durations_ns(by_name[name]), sum_durations_ns(kernels)
+    short, share = names.get(name) or shorten_kernel_name(name), format_percent(largest_ns / total)
+    length, launches = format_time(largest_ns), format_launch_count(len(by_name[name]))
+    is_only = len(families) == len(by_name) == 1
+    text = f"{short} takes {share} of the kernel time ({length}, {launches})."
+    if is_only:
+        text = f"{short} is the only kernel: {launches}, {length}."
+    elif len(families) > 1 and largest_ns < MAIN_SHARE_MIN * family_ns:
+        text = (
+            f"Kernels of the family {family} take {format_percent(family_ns / total)} of the "
+            f"kernel time ({format_time(family_ns)}, {format_launch_count(len(kernels))}), "
+            f"{short} {share}."
+        )
+    if run.profiler == "ncu":
+        text += " This time is under ncu, at locked clocks."
+    # ncu's advice states what can be saved
+    is_advised = is_only and run.report.advice
+    exposed_share = usage.measure_exposed_ns(family, kernels) / usage.recorded_ns
+    at_stake = None if is_advised else UNEXPLAINED * exposed_share
+    yield add_impact(Finding(text, "kernels"), at_stake, steps.get(run.batch_size))
+
+
+def describe_small_grids(prepared: PreparedRun, steps: Steps) -> Iterator[Finding]:
+    """Yield in how much of the kernel time launches leave SMs without a block, if that is most of
+    it. Without the number of SMs, launches below one wave."""
+    run, small = prepared.run, prepared.small_grids
+    if small is None or small.share < SMALL_SHARE_MIN:
+        return
+    idle = format_percent(small.idle_share)
+    units = "compute units" if is_amd_run(run) else "SMs"
+    which, empty = "fill less than one wave", f"{idle} of a wave is empty"
+    if small.sms:
+        which = f"have fewer blocks than the {small.sms} {units} of the GPU"
+        empty = f"at least {idle} of the {units} have no block"
     text = (
-        f"{short} is the only kernel: {launches}, {length}."
-        if len(times) == 1
-        else f"{short} takes {format_percent(times[name] / total)} of the kernel time ({length}, "
-        f"{launches})."
+        f"For {format_percent(small.share)} of the kernel time, launches {which}. On average, "
+        f"{empty}. {GRID_FIX}."
     )
-    recorded_ns = window.length_ns * len(window.by_device)
-    is_computing = (
-        recorded_ns and recognise_family(name) != COLLECTIVE
-    )  # computation may hide the others
-    share = UNEXPLAINED * times[name] / recorded_ns if is_computing else None
-    yield add_impact(Finding(f"{text}{clock}", "kernels"), share, steps.get(run.batch_size))
+    at_stake = small.idle_share * small.kernels_ns / prepared.usage.recorded_ns
+    yield add_impact(Finding(text, "kernels"), at_stake, steps.get(run.batch_size), fix=GRID_FIX)
 
 
 def describe_largest_advice(
@@ -73,7 +102,7 @@ def describe_largest_advice(
 ) -> Iterator[Finding]:
     """Yield the rule of ncu that would save the most time in a kernel, by ncu's own estimates for
     complete launches; without one, what ncu says of the kernel with the most time."""
-    run, window = prepared.run, prepared.usage.window
+    run = prepared.run
     times: dict[str | None, float] = defaultdict(float)
     for kernel in run.report.kernels:
         times[kernel.name] += kernel.duration_ns or 0
@@ -97,8 +126,8 @@ def describe_largest_advice(
             f"{format_percent(best.estimated_speedup or 0)} of a launch. In {kernel_name}: "
             f"{best.text}"
         )
-    recorded_ns = window.length_ns * len(window.by_device)
-    at_stake = saved_ns / recorded_ns if saved_ns and recorded_ns else None
+    at_stake_ns = saved_ns or UNEXPLAINED * times[name]  # what a bottleneck costs is not known
+    at_stake = at_stake_ns / prepared.usage.recorded_ns if at_stake_ns else None
     yield add_impact(Finding(text, "advice"), at_stake, steps.get(run.batch_size))
 
 
@@ -223,17 +252,9 @@ def describe_constant_moves(prepared: PreparedRun) -> Iterator[Finding]:
         if flops.fp16.value is not None and flops.fp16.only_moves_constants
     ]
     if launches:
-        halves = sum(
-            int(read_sm_metric(prepared.values[launch], make_instruction_counter_name("hfma")) or 0)
-            for launch in launches
-        )
-        pipe = sum(
-            int(read_sm_metric(prepared.values[launch], PIPE_TENSOR) or 0) for launch in launches
-        )
         yield Finding(
-            f"{count_cell(halves).text} HFMA and {count_cell(pipe).text} tensor instructions in "
-            f"{format_launch_count(len(launches))} only moved constants. They are no arithmetic, "
-            "and the executed FLOPs do not include them.",
+            f"HFMA and tensor instructions of {format_launch_count(len(launches))} only moved "
+            "constants. They are no arithmetic, and the executed FLOPs do not include them.",
             "kernels",
         )
 

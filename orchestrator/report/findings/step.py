@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, pairwise
+from itertools import pairwise
 from statistics import fmean
 
 from perfctl.orchestrator.compare.sides import explain_busy_cpu
-from perfctl.orchestrator.counts.kernels.names import recognise_family
 from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_name
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.causes.timeline.judge import RunVerdicts, pick_worst_verdicts
@@ -20,7 +19,11 @@ from perfctl.orchestrator.ledger.ledger import (
 )
 from perfctl.orchestrator.ledger.prepared import PreparedRun, Study
 from perfctl.orchestrator.ledger.sweep import BatchPoint
-from perfctl.orchestrator.ledger.unattributed import explain_unattributed, list_untimed_work
+from perfctl.orchestrator.ledger.unattributed import (
+    explain_unattributed,
+    find_largest_other_share,
+    list_untimed_work,
+)
 from perfctl.orchestrator.ledger.usage.intervals import Intervals, sum_durations_ns
 from perfctl.orchestrator.ledger.usage.readings import (
     BUSY,
@@ -31,9 +34,8 @@ from perfctl.orchestrator.ledger.usage.readings import (
     list_ns_and_value_of_field,
 )
 from perfctl.orchestrator.ledger.usage.run_usage import (
-    COLLECTIVE,
+    ALLOCATE,
     COMMUNICATION,
-    COMPUTE,
     COPIES,
     COPY,
     DATA,
@@ -56,13 +58,12 @@ from perfctl.orchestrator.report.page.records import (
     UNEXPLAINED,
     Finding,
     Steps,
-    StepTime,
     add_impact,
 )
 from perfctl.orchestrator.report.page.study import is_unified_memory_migration
 from perfctl.orchestrator.report.tables import ShortNames, count_cell, run_label
 from perfctl.orchestrator.statistics import group_by
-from perfctl.records.report import Copy
+from perfctl.records.report import Copy, pluralize_count
 from perfctl.records.run import Point, Run
 
 NAME_CHARACTERS_MAX = 70
@@ -97,8 +98,9 @@ _GROWING = {"memory_used_bytes": "Memory used", "allocated_bytes": "Memory in te
 _DURING = {
     COPY: "copies mostly run",
     DATA: "the host mostly loads data",
-    START: "the program mostly starts: it loads code, compiles or warms up",
+    START: "the program starts",
     EXCHANGE: "the host mostly communicates",
+    ALLOCATE: "the host mostly allocates or frees memory",
     SYNCHRONISE: "the host mostly waits in synchronizing calls",
     LAUNCH: "short kernels follow each other",
     HOST: "the host launches late or waits",
@@ -109,6 +111,9 @@ LOAD_FIX = (
     "persistent_workers and prefetch_factor)"
 )
 BUSY_CPU_FIX = "Repeat the runs on an idle machine"
+ALLOCATION_FIX = (
+    "Allocate and pin memory once and use it again (memory pools, PyTorch's caching allocator)"
+)
 MIGRATION_FIX = (
     "Move the data before the launch (cudaMemPrefetchAsync), or allocate it on the GPU (cudaMalloc)"
 )
@@ -155,7 +160,8 @@ def describe_idle_gpu(
     if prepared is None or (len(runs) > 1 and not is_idle):
         return
     low, high = (pick(devices, key=lambda busy: busy.running_ns) for pick in (min, max))
-    usage, fix, at_stake = prepared.usage, None, 1 - share
+    # how much of little idle time can be saved is not known
+    usage, fix, at_stake = prepared.usage, None, UNEXPLAINED * (1 - share)
     span = low.window + (format_at_batch(prepared.run.batch_size) if len(runs) > 1 else "")
     if len(devices) == 1:
         text = (
@@ -171,31 +177,37 @@ def describe_idle_gpu(
             f"{len(devices)} GPUs ran kernels for {part} of the {format_time(low.window_ns)} "
             f"{span}."
         )
-    text += _describe_communication(usage)
+    exposed = usage.time_breakdown.shares[COMMUNICATION] if usage.time_breakdown else 0.0
+    if exposed >= COMMUNICATION_SHARE_MIN:
+        text += f" For {format_percent(exposed)} of the time, only collectives ran."
     idle = next((idle for idle in usage.idle_times if idle.device == low.device), None)
     if idle is not None and idle.by_cause and is_idle:
         cause = max(idle.by_cause, key=lambda cause: idle.by_cause[cause])
         at_stake = idle.by_cause[cause] / idle.window_ns
-        gaps = _describe_largest_gap(usage, low, idle, names) if len(devices) == 1 else ""
-        if cause in (LAUNCH, HOST) and len(devices) == 1 and _is_mostly_one_idle_gap(idle):
-            text = f"{gaps} {text}"
+        gap = _describe_main_gap(low, idle, names) if len(devices) == 1 else ""
+        if cause in (LAUNCH, HOST) and gap:
+            text = f"{gap} {text}"
         else:
-            on = "" if len(devices) == 1 else f" on GPU {low.device}"
             steady = next(
                 (item for item in usage.steady_busy_times if item.device == low.device), None
             )
             after = (
-                f" ({format_percent(steady.busy_share or 0)} busy without start-up and end)"
+                f" ({format_percent(steady.busy_share or 0)} busy without start-up)"
                 if steady
                 else ""
             )
             ranges = (gap.around for gap in idle.largest if gap.cause == cause == DATA)
             longest = next(filter(None, ranges), None)
-            location = f" The longest gap is in {shorten_name_middle(longest)}." if longest else ""
+            details = f" The longest gap is in {shorten_name_middle(longest)}." if longest else ""
+            if cause == START:
+                details = " It loads code, compiles, tunes or warms up."
+            gpu = "The GPU" if len(devices) == 1 else f"GPU {low.device}"
+            all_idle = format_percent(1 - (low.busy_share or 0))
+            part = "" if len(idle.by_cause) == 1 else f", {format_percent(at_stake)} of the time"
             text = (
-                f"No kernel runs for {format_percent(at_stake)} of the time{on} while "
-                f"{_DURING[cause]}: {format_time(idle.by_cause[cause])} of "
-                f"{format_time(idle.window_ns)}{after}.{location} {text} {gaps}"
+                f"{gpu} idles for {all_idle} of the time{part} while {_DURING[cause]}: "
+                f"{format_time(idle.by_cause[cause])} of {format_time(idle.window_ns)}{after}."
+                f"{details} {text} {gap}"
             ).rstrip()
         if cause == DATA:
             fix = LOAD_FIX
@@ -204,51 +216,24 @@ def describe_idle_gpu(
     yield add_impact(finding, at_stake, steps.get(prepared.run.batch_size), fix=fix)
 
 
-def _is_mostly_one_idle_gap(idle: DeviceIdleTime) -> bool:
-    """Return whether one gap is most of the idle time."""
-    return idle.largest[0].length_ns >= ONE_GAP_SHARE_MIN * sum(idle.by_cause.values())
-
-
-def _describe_communication(usage: RunUsage) -> str:
-    """Return for how much of the time only collectives ran, if that is much, and whether copies
-    before and after it took longer than all of it."""
-    window, copying, text = usage.window, Intervals.make_from_items(usage.run.report.copies), ""
-    share = usage.time_breakdown.shares[COMMUNICATION] if usage.time_breakdown else 0.0
-    if share >= COMMUNICATION_SHARE_MIN:
-        text = f" For {format_percent(share)} of the time, only collectives ran."
-    if copying.total_ns - copying.measure_within(window.start, window.end) > window.length_ns:
-        text += " Copies outside of this time took even longer."
-    return text
-
-
-def _describe_largest_gap(
-    usage: RunUsage, busy: BusyTime, idle: DeviceIdleTime, names: ShortNames
-) -> str:
-    """Return one gap that is most of the idle time, or the steady part of the capture."""
+def _describe_main_gap(busy: BusyTime, idle: DeviceIdleTime, names: ShortNames) -> str:
+    """Return one gap that is most of the idle time; "" without one."""
     longest = idle.largest[0]
-    steady = next((item for item in usage.steady_busy_times if item.device == busy.device), None)
-    if _is_mostly_one_idle_gap(idle):
-        remaining_ns = busy.window_ns - longest.length_ns
-        after, before = (
-            (names.get(kernel.name) or shorten_kernel_name(kernel.name)) if kernel else None
-            for kernel in (longest.after, longest.before)
-        )
-        ends = f" It lasts from {after} to {before}." if after and before else ""
-        if longest.around:
-            ends += f" The host was then in {shorten_name_middle(longest.around)}."
-        return (
-            f"One idle gap takes {format_time(longest.length_ns)} of "
-            f"{format_time(busy.window_ns)}; without it, kernels ran for "
-            f"{format_percent(busy.running_ns / remaining_ns)} of "
-            f"{format_time(remaining_ns)}.{ends}"
-        )
-    if steady is not None:
-        return (
-            f"Without start-up and end, kernels ran for {format_percent(steady.busy_share or 0)} "
-            "of the time: "
-            f"{format_time(steady.running_ns)} of {format_time(steady.window_ns)} {steady.window}."
-        )
-    return ""
+    remaining_ns = busy.window_ns - longest.length_ns
+    if longest.length_ns < ONE_GAP_SHARE_MIN * sum(idle.by_cause.values()):
+        return ""
+    after, before = (
+        (names.get(kernel.name) or shorten_kernel_name(kernel.name)) if kernel else None
+        for kernel in (longest.after, longest.before)
+    )
+    ends = f" It lasts from {after} to {before}." if after and before else ""
+    if longest.around:
+        ends += f" The host was then in {shorten_name_middle(longest.around)}."
+    return (
+        f"One idle gap takes {format_time(longest.length_ns)} of {format_time(busy.window_ns)}; "
+        f"without it, kernels ran for {format_percent(busy.running_ns / remaining_ns)} of "
+        f"{format_time(remaining_ns)}.{ends}"
+    )
 
 
 def name_gpu_and_verb(runs: Iterable[Run], index: int | None = None) -> tuple[str, str]:
@@ -279,26 +264,41 @@ def describe_copies(prepared: PreparedRun, steps: Steps) -> Iterator[Finding]:
     time is in both. The time at stake is the time without a kernel."""
     run = prepared.run
     timed = [copy for copy in run.report.copies if copy.duration_ns is not None]
-    kernels_ns = sum(kernel.duration_ns or 0 for kernel in run.report.kernels)
+    kernels_ns = sum_durations_ns(run.report.kernels)
     if not timed or not kernels_ns:
         return
     migrations = [copy for copy in timed if is_unified_memory_migration(copy)]
     if migrations:
         yield _describe_migrations(migrations, prepared, steps)
     timed = [copy for copy in timed if not is_unified_memory_migration(copy)]
-    copies_ns = sum(copy.duration_ns or 0 for copy in timed)
+    copies_ns = sum_durations_ns(timed)
     if copies_ns < COPY_SHARE_MIN * (copies_ns + kernels_ns):
         return
     text = _describe_copy_sums(run, timed, kernels_ns)
-    breakdown, step = prepared.usage.time_breakdown, steps.get(run.batch_size)
+    breakdown, window = prepared.usage.time_breakdown, prepared.usage.window
     # the share of the step has both copies and migrations
     at_stake = breakdown.shares[COPIES] if breakdown and not migrations else None
-    window, copying = prepared.usage.window, Intervals.make_from_items(timed)
+    copying = Intervals.make_from_items(timed)
     outside_ns = copying.total_ns - copying.measure_within(window.start, window.end)
     if not prepared.step_count and outside_ns > window.length_ns > 0:
-        step = StepTime(window.length_ns + outside_ns)
-        at_stake = copying.total_ns / step.median_ns
-    yield add_impact(Finding(text, "ranges"), at_stake, step)
+        at_stake = copying.total_ns / window.length_ns
+    yield add_impact(Finding(text, "ranges"), at_stake, steps.get(run.batch_size))
+
+
+def describe_allocations(prepared: PreparedRun, steps: Steps) -> Iterator[Finding]:
+    """Yield how long calls that allocate or free memory block the host, if that is much."""
+    window, calls = prepared.usage.window, prepared.usage.allocations
+    if not window.length_ns or calls.blocked_ns < IDLE_SHARE_MIN * calls.captured_ns:
+        return
+    times = sorted(calls.by_name.items(), key=lambda item: -item[1])
+    names = " and ".join(f"{name} ({format_time(length)})" for name, length in times[:2])
+    text = (
+        f"Memory calls, mostly {names}, block the host for "
+        f"{format_percent(calls.blocked_ns / calls.captured_ns)} of the "
+        f"{format_time(calls.captured_ns)} of the capture. {ALLOCATION_FIX}."
+    )
+    at_stake, step = calls.blocked_ns / window.length_ns, steps.get(prepared.run.batch_size)
+    yield add_impact(Finding(text, "api"), at_stake, step, fix=ALLOCATION_FIX)
 
 
 def _describe_migrations(
@@ -310,21 +310,20 @@ def _describe_migrations(
         (running.measure_overlap(moved) for running in window.kernel_intervals_by_device.values()),
         default=0,
     )
-    number = "1 migration" if len(migrations) == 1 else f"{len(migrations):,} migrations"
     text = (
-        f"{number} of unified memory moved "
+        f"{pluralize_count(len(migrations), 'migration')} of unified memory moved "
         f"{format_bytes(sum(copy.bytes or 0 for copy in migrations))} in "
         f"{format_time(moved.total_ns)}, {format_time(inside_ns)} of it while a kernel ran and "
         f"waited for the pages. {MIGRATION_FIX}."
     )
     share_inside = inside_ns / window.length_ns if window.length_ns else None
-    step = steps.get(prepared.run.batch_size)
-    return add_impact(Finding(text, "ranges"), share_inside, step, fix=MIGRATION_FIX)
+    finding = Finding(text, "ranges")
+    return add_impact(finding, share_inside, steps.get(prepared.run.batch_size), fix=MIGRATION_FIX)
 
 
 def _describe_copy_sums(run: Run, timed: Sequence[Copy], kernels_ns: float) -> str:
     """Return the time and size of copies and memsets, next to the time of kernels."""
-    copies_ns = sum(copy.duration_ns or 0 for copy in timed)
+    copies_ns = sum_durations_ns(timed)
     sizes = [copy.bytes for copy in timed if copy.bytes is not None]
     amount = f" for {format_bytes(sum(sizes))}" if len(sizes) == len(timed) else ""
     number = (
@@ -333,28 +332,15 @@ def _describe_copy_sums(run: Run, timed: Sequence[Copy], kernels_ns: float) -> s
         else f"{count_cell(len(timed)).text} copies and memsets"
     )
     share = format_percent(copies_ns / (copies_ns + kernels_ns))
-    return (
-        f"{number} took {format_time(copies_ns)}{amount}: {share} of the summed time of copies and "
-        f"kernels.{_describe_early_copies(run, copies_ns)}"
-    )
-
-
-def _describe_early_copies(run: Run, copies_ns: int) -> str:
-    """Return how much of the copies' time is before the first kernel, outside of the time that the
-    busy share refers to."""
     starts = [kernel.start_ns for kernel in run.report.kernels if kernel.start_ns is not None]
-    if not starts or any(copy.start_ns is None for copy in run.report.copies):
-        return ""
-    first = min(starts)
-    early_ns = sum(
-        copy.duration_ns or 0
-        for copy in run.report.copies
-        if (copy.start_ns or 0) < first and not is_unified_memory_migration(copy)
+    first = min(starts, default=0)
+    early_ns = sum_durations_ns(copy for copy in timed if (copy.start_ns or first) < first)
+    part = "all" if early_ns == copies_ns else "most" if early_ns > copies_ns / 2 else "part"
+    early = f", {part} of it before the first kernel" if early_ns >= copies_ns / 10 else ""
+    return (
+        f"{number} took {format_time(copies_ns)}{amount}{early}: {share} of the summed time of "
+        "copies and kernels."
     )
-    if early_ns < copies_ns / 10:
-        return ""
-    part = "All" if early_ns == copies_ns else "Most" if early_ns > copies_ns / 2 else "Part"
-    return f" {part} of this time is before the first kernel."
 
 
 def shorten_name_middle(name: str) -> str:
@@ -363,6 +349,14 @@ def shorten_name_middle(name: str) -> str:
         return name
     half = NAME_CHARACTERS_MAX // 2
     return f"{name[:half]}…{name[1 - half :]}"
+
+
+def describe_dlprof_utilization(prepared: PreparedRun) -> Iterator[Finding]:
+    """Yield how busy DLProf's summary states that the GPU is, of a run without kernels."""
+    share = prepared.usage.utilization_by_source.dlprof.value
+    if share is not None:
+        text = f"DLProf states that the GPU is busy for {format_percent(share)} of the time."
+        yield Finding(text, "utilization")
 
 
 def describe_gpu_samples(run: Run) -> Iterator[Finding]:
@@ -503,24 +497,6 @@ def describe_launch_waits(analysis: Analysis, steps: Steps) -> Iterator[Finding]
     yield add_impact(Finding(text, "roofline"), 1 - (least.busy or 0), steps.get(least.batch))
 
 
-def compute_largest_other_share(study: Study, ledger: Ledger, batch: Point) -> float:
-    """Return the share of communication, copies, data loading or time of no layer, whichever is
-    most, next to the time that the ledger divides among layers: 1.5 is half as much again."""
-    shares = [item.share for item in ledger.unattributed if item.batch == batch]
-    run = study.get_batch(batch).timing_run
-    breakdown = run.usage.time_breakdown if run else None
-    if run and breakdown:
-        kernels = breakdown.shares[COMPUTE] + breakdown.shares[COMMUNICATION]
-        loading = max(idle.by_cause.get(DATA, 0) / idle.window_ns for idle in run.usage.idle_times)
-        shares += [share / kernels for share in (breakdown.shares[COPIES], loading)]
-        recorded = list(chain.from_iterable(run.usage.window.by_device.values()))
-        exchanging = [kernel for kernel in recorded if recognise_family(kernel.name) == COLLECTIVE]
-        shares.append(
-            sum_durations_ns(exchanging) / sum_durations_ns(recorded)
-        )  # also what computation hides
-    return max(shares, default=0.0)
-
-
 def describe_largest_layers(study: Study, ledger: Ledger, steps: Steps) -> Iterator[Finding]:
     """Yield the layer with the most time at both ends of the sweep, all its passes together; then
     which pass. Nothing about a batch size at which something else takes more time. ``steps``: none
@@ -534,7 +510,7 @@ def describe_largest_layers(study: Study, ledger: Ledger, steps: Steps) -> Itera
     for batch in {row.batch for row in ledger.rows if not isinstance(row.batch, str)}:
         places = by_batch.get(batch or 1, {})
         most = max(map(_sum_pass_shares, places.values()), default=0.0)
-        if places and compute_largest_other_share(study, ledger, batch) > most:
+        if places and find_largest_other_share(study, ledger, batch) > most:
             del by_batch[batch or 1]
     if not by_batch:
         return

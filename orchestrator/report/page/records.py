@@ -10,6 +10,7 @@ from itertools import accumulate
 from perfctl.orchestrator.compare.sides import explain_busy_cpu
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.timing import TimeSpread
+from perfctl.orchestrator.ledger.usage.intervals import sum_durations_ns
 from perfctl.records.run import Point
 
 _ENDS = re.compile(r"(?<=[.?!]) (?=[A-Z0-9'…])")
@@ -140,7 +141,7 @@ Steps = Mapping[Point, StepTime]
 
 def find_median_steps(analysis: Analysis) -> Steps:
     """Return the median step of each batch size; none where no step was timed, or where other
-    programs kept the CPU busy."""
+    programs kept the CPU busy. Under ncu, kernels run one by one and are the step."""
     spreads: dict[Point, TimeSpread | None] = {point.batch: point.step for point in analysis.points}
     steps: dict[Point, StepTime] = {}
     for prepared in analysis.study.prepared_runs:
@@ -152,6 +153,10 @@ def find_median_steps(analysis: Analysis) -> Steps:
             steps[batch] = StepTime(spread.median, spread.median_deviation_ns)
         elif capture_ns:
             steps[batch] = StepTime(capture_ns / (prepared.step_count or 1))
+    for prepared in analysis.study.prepared_runs if analysis.study.is_foreign else ():
+        if prepared.run.profiler == "ncu":
+            kernel_ns = sum_durations_ns(prepared.run.report.kernels)
+            steps.setdefault(prepared.run.point, StepTime(kernel_ns))
     return steps
 
 

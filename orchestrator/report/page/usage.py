@@ -58,9 +58,10 @@ from perfctl.records.run import Run
 
 _MEANING = {
     "loading data": "at least half of the gap is in a range of the data phase",
-    "copy": "copies and memsets, or ranges named after them, cover at least half of the gap",
+    "copy": "copies, memsets or ranges of their name fill half of the gap; or their part of it",
     "start-up": "at least half of the gap is in a range that loads code, compiles or warms up",
     "communication": "at least half of the gap is in a range named after a collective or NCCL",
+    "memory management": "at least half of the gap is in calls that allocate, pin or free memory",
     "synchronising": "at least half of the gap is in a synchronizing call, or a range of its name",
     "launches one by one": "gap of 10 µs or less between two kernels (cost of one launch)",
     "host": (

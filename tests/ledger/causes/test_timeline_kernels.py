@@ -189,7 +189,7 @@ def unused_on(gpu, *named, **more):
         ),
         # it has no TF32
         (V100, [("volta_sgemm_128x64_nn", 60), (FP16, 40)], 0.6, ["in fp16"], "GradScaler"),
-        (V100, [(HALVES, 100)], 1, ["GEMMs in fp16 on the CUDA cores"], "multiples of 8"),
+        (V100, [(HALVES, 100)], 1, ["convolutions and GEMMs in fp16 on"], "multiples of 8"),
         # 256 FLOPs of an SM per cycle in fp32 and in TF32, 512 in bf16 with sums in fp32
         (
             "NVIDIA GeForce RTX 3090",

@@ -46,27 +46,32 @@ def causes(**around):
 
 @table("covered cause", [(49, "host"), (50, "copy"), (51, "copy")])
 def test_what_covers_half_of_a_wait_is_its_cause(covered, cause):
-    assert causes(copies=[copy(60, covered)]) == {cause: 100}
+    found = causes(copies=[copy(60, covered)])
+    # what is copied is not the host's
+    assert found == ({cause: 100} if cause == "copy" else {"host": 100 - covered, "copy": covered})
 
 
 @table(
-    "copies cause",
+    "copies copied",
     [
-        ([(-30, 85)], "host"),  # 45 us of it lie in the wait
-        ([(-30, 90)], "copy"),
-        ([(70, 500)], "host"),
-        ([(60, 500)], "copy"),
-        ([(20, 20), (30, 20), (45, 10)], "host"),  # overlapping ones count once: 35 us
-        ([(20, 20), (40, 30)], "copy"),
+        ([(-30, 85)], 45),  # of it lie in the wait
+        ([(-30, 90)], 100),
+        ([(70, 500)], 40),
+        ([(60, 500)], 100),
+        ([(20, 20), (30, 20), (45, 10)], 35),  # overlapping ones count once
+        ([(20, 20), (40, 30)], 100),
         # one inside of another, and one that counts besides
-        ([(20, 40), (30, 10), (80, 20)], "copy"),
-        ([(20, 10), (40, 10), (60, 10), (80, 10), (95, 9)], "host"),
-        ([(20, 10), (40, 10), (60, 10), (80, 10), (95, 10)], "copy"),
-        ([(-90, 50), (-30, 30), (111, 90)], "host"),
+        ([(20, 40), (30, 10), (80, 20)], 100),
+        ([(20, 10), (40, 10), (60, 10), (80, 10), (95, 9)], 49),
+        ([(20, 10), (40, 10), (60, 10), (80, 10), (95, 10)], 100),
+        ([(-90, 50), (-30, 30), (111, 90)], 0),
     ],
 )
-def test_only_what_lies_in_the_wait_counts_and_only_once(copies, cause):
-    assert causes(copies=[copy(*one) for one in copies]) == {cause: 100}
+def test_only_what_lies_in_the_wait_counts_and_only_once(copies, copied):
+    found = {"copy": copied, "host": 100 - copied}
+    assert causes(copies=[copy(*one) for one in copies]) == {
+        cause: length for cause, length in found.items() if length
+    }
 
 
 def test_waits_before_the_steady_part_are_start_up_and_later_ones_are_not():
@@ -195,3 +200,28 @@ def test_the_cause_of_a_wait_is_recognised_by_the_name_of_any_range_or_call(name
         else {"waiting_calls": (OpCall(name, 20 * US, 80 * US),)}
     )
     assert causes(**around) == {cause: 100}
+
+
+def test_a_step_in_which_one_layer_tries_all_algorithms_is_start_up():
+    names = ("implicit_convolve_sgemm", "fft2d_r2c_32x32", "winogradForwardData4x4", "relu")
+    tried = [
+        kernel(100 * n, launch=n)._replace(name=name, layer="conv1", step=0)
+        for n, name in enumerate(names)
+    ]
+    later = [kernel(900, launch=9)._replace(name="relu", step=1)]
+    (found,) = waits_of([*tried, *later])
+    assert found.by_cause == {"start-up": 3 * 90 * US, "host": 590 * US}
+    (found,) = waits_of([*tried[:2], *tried[3:], *later])
+    assert "start-up" not in found.by_cause, "two algorithms may be of two calls"
+
+
+def test_a_wait_in_calls_that_allocate_is_memory_management():
+    calls = (OpCall("cudaMalloc", 20 * US, 60 * US),)
+    assert causes(waiting_calls=calls) == {"memory management": 100}
+
+
+@table("launched start", [(90, 0), (110, 110)])
+def test_a_step_whose_kernels_begin_after_its_end_begins_with_them(launched, start):
+    step = Range(0, "perfctl:step:0", None, 0, 100 * US, 1, 0, None, step=0)
+    usage = RunUsage(foreign_run(1, kernels=[kernel(launched)], ranges=[step]))
+    assert usage.window.start == start * US

@@ -27,7 +27,7 @@ from perfctl.orchestrator.report.view import View
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Gap, Kernel
 from tests.make import synthetic
-from tests.report.outline import HOSTILE, launch_columns, outline, read_integers
+from tests.report.outline import HOSTILE, launch_columns, outline, unpacked
 
 WHEN = "2026-11-20 20:40 UTC"
 SIGNED = (("−", -480_000), ("+", 480_000))
@@ -143,20 +143,6 @@ def test_a_hundred_thousand_kernels_stay_below_six_megabytes():
     assert data["rows"] == 100_000
     (start,) = (column for column in data["columns"] if column["label"] == "start")
     assert unpacked(start, 100_000)[-1] == kernels[-1].start_ns
-
-
-def unpacked(column, rows):
-    """What page.js reads out of a column."""
-    if "c" in column:
-        return [column["c"]] * rows
-    if "r" in column:
-        pairs = zip(column["r"][::2], column["r"][1::2], strict=True)
-        return [column["d"][place] for place, often in pairs for _ in range(often)]
-    if "d" in column:
-        return [column["d"][place] for place in read_integers(column["i"], rows)]
-    if "s" in column:
-        return [column["b"] + value for value in read_integers(column["s"], rows, differences=True)]
-    return list(column["v"])
 
 
 def test_compact_columns_hold_every_launch_unchanged(sweep, page):

@@ -340,7 +340,8 @@ def _build_unused_verdict(
         fast, plain = tensor.peaks
         peaks = f" ({fast / 1e12:.3g} TFLOP/s against {plain / 1e12:.3g})"
     text = (
-        f"Unused tensor cores: GEMMs in {math} on the CUDA cores of the {tensor.device} take "
+        f"Unused tensor cores: convolutions and GEMMs in {math} on the CUDA cores of the "
+        f"{tensor.device} take "
         f"{format_share(share)} of the kernel time ({format_ns(took)}, "
         f"{pluralize_count(len(kernels), 'launch')}), "
         f"mostly in {shorten_kernel_names(names[:1])[names[0]]}. Its tensor cores have "
