@@ -309,8 +309,8 @@ class _LaunchFiles:
             yield Gap("kernel.grid_y", "not_available", reason)
         if self._untimed:
             reason = (
-                f"{self._untimed:,} of {self.count:,} launches have no start and end in whole ns; "
-                "a spreadsheet rounds them (3.42E+14): pass the file that rocprofv3 wrote"
+                f"{self._untimed:,} of {self.count:,} launches have no start and end in whole ns "
+                "(a spreadsheet rounds them to 3.42E+14)"
             )
             yield Gap("kernel.duration_ns", "not_available", reason)
         if unmatched := self._counters_of[None]:
