@@ -159,7 +159,7 @@ class NvprofOutput:
         self.text = ToolTextFile(path, TOOL)
         self._table: PrintedTable | None = None
         self._units: dict[str, str] = {}
-        self._group = self._process = ""
+        self._group = self._process = self._header = ""
         self._is_announced = False
         self._waiting: set[str] = set()  # processes that nvprof has printed nothing of
         self._first: dict[tuple[str, ...], int] = {}
@@ -182,6 +182,10 @@ class NvprofOutput:
             self.processes.setdefault(self._process, table.line)
             if table.kind == TRACE:
                 self._note_repeated_table(table)
+            self._header = line.strip()
+        elif self._table and line.endswith(self._header):
+            reason = f"line {self.text.line} is a row and the header of another table in one"
+            raise ReportError(self.text.path, TOOL, reason, "Pass each file that was joined here")
         elif self._table:
             if not is_cut:  # the name at the end of the row
                 self._read_row(line.strip(), self._table)
@@ -296,6 +300,8 @@ class NvprofOutput:
             self.sums.append(
                 Operation(name, category, round(calls), host, None, device, None, None)
             )
+        else:
+            self.unread += 1
 
     def _read_number_and_unit(
         self, table: PrintedTable, quantity: str, cell: str
@@ -399,6 +405,7 @@ def _find_gaps(output: NvprofOutput) -> Iterator[Gap]:
         lines = pluralize_count(output.unread, "line", "is", "are")
         reason = f"{lines} unreadable or truncated inside tables"
         yield Gap("nvprof row", "unreadable", reason)
+    yield from output.text.find_gaps("nvprof row")
     for quantity, count in output.ambiguous.items():
         reason = (
             "a KB of nvprof is 1000 bytes up to CUDA 7 and 1024 from CUDA 8 on, and nothing in the "

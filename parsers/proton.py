@@ -146,9 +146,10 @@ def _summarize_scopes(nodes: list[TreeNode]) -> Iterator[Summary]:
             continue
         label = "scope " + " / ".join(node.path)
         label = label if len(label) <= _LONGEST else f"{label[: _LONGEST - 3]}..."
-        launches, time = sums.pop(node.path, (0, 0))
-        yield Summary(f"{label}: launches", launches, None)
-        yield Summary(f"{label}: time", time, "ns")
+        if node.path in sums:  # a scope without a kernel may have one that states no time
+            launches, time = sums.pop(node.path)
+            yield Summary(f"{label}: launches", launches, None)
+            yield Summary(f"{label}: time", time, "ns")
         for name, stated in node.metrics.items():
             value = parse_real(stated) if name not in (TIME, COUNT) else None
             unit = "flop" if _FLOPS.match(name) else "byte" if name == "bytes" else None

@@ -134,7 +134,7 @@ def explain_unknown_file(path: Path, find_parser: Callable[[bytes], object]) -> 
         except (EOFError, zlib.error, OSError) as error:
             reason = f"the gzip data is damaged or truncated in its first bytes ({error})"
             return reason, "Copy the file again"
-        if find_parser(head) is not None:
+        if head.startswith(GZIP) or find_parser(head) is not None:
             remedy = "Unpack it with gunzip and pass the unpacked file"
             return "it is a gzip-compressed report", remedy
     named_answers = (answer for pattern, answer in _NAMES.items() if re.search(pattern, path.name))

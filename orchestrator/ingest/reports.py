@@ -50,6 +50,7 @@ def ingest_report(
     """Take each run that a report holds. One that is in the database already is recognised by its
     SHA-256; of a file with several runs each has its number behind it. Raises ReportError."""
     source, hints = task.source, settings.hints
+    before = _read_size_and_time(source.path)
     digest = hash_file_or_folder(source.path)
     if (known_run := settings.known.get(digest)) is not None:
         tell(RunStored(source.shown, WrittenRun(known_run, new=False)))
@@ -75,6 +76,10 @@ def ingest_report(
             facts = replace(facts, profiler=report.tool, status=status, reason=reason)
             written = write_run_and_derive(connection, task, settings, facts, report, source.path)
             written = replace(written, placed=compute_kernel_time_share_with_layer(report))
+            if written.new and _read_size_and_time(source.path) != before:
+                reason = "the file changed while perfctl read it: ingest it again when complete"
+                mark_run_partial(connection, written.run_id, reason)
+                written = replace(written, reason=reason)
             for event in _list_stored_events(connection, source, report, written):
                 tell(event)
         elif part.error is not None:
@@ -82,6 +87,12 @@ def ingest_report(
             facts = replace(facts, profiler=part.error.tool, status="failed", reason=reason)
             written = write_run_and_derive(connection, task, settings, facts, None, source.path)
             tell(RunStored(source.shown, written))
+
+
+def _read_size_and_time(path: Path) -> tuple[int, int] | None:
+    """Return what a program that writes to the file changes; None for a folder."""
+    facts = path.stat()
+    return None if path.is_dir() else (facts.st_size, facts.st_mtime_ns)
 
 
 def complete_report(report: Report, task: IngestTask, settings: IngestSettings) -> Report:

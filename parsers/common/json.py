@@ -42,9 +42,11 @@ def read_json_file(path: Path, tool: str, remedy: str) -> Any:
             raise ReportError(path, tool, f"{size:,} bytes of JSON exceed the limit", remedy)
         data = path.read_bytes()
     try:
+        if data.startswith(GZIP_MAGIC):
+            data = zlib.decompressobj(31).decompress(data, LIMIT)
         return json.loads(
             data.decode(guess_encoding(data), "replace").lstrip("\ufeff"), parse_constant=str
         )
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError, zlib.error) as error:
         reason = f"the JSON is incomplete ({str(error)[:200] or 'nested too deep'})"
         raise ReportError(path, tool, reason, remedy) from error

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from perfctl.parsers.common.pasted import Unwrap, find_unwrap_steps
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Diagnostic, pluralize_count
+from perfctl.records.report import Diagnostic, Gap, pluralize_count
 
 LINE_LIMIT = 4 * 2**20
 """Longest line that is looked at, in characters; ncu's widest rows are below 100 thousand."""
@@ -245,6 +245,11 @@ class ToolTextFile:
             self._strays.append(
                 "".join(c if c.isprintable() else "?" for c in line.strip()[:_SHOWN])
             )
+
+    def find_gaps(self, quantity: str) -> Iterator[Gap]:
+        """What may be missing: a part of the file that was never written."""
+        if holes := self._log.describe_nul_lines():
+            yield Gap(quantity, "unreadable", holes)
 
     def make_diagnostics(self) -> Iterator[Diagnostic]:
         """What was left out."""

@@ -216,7 +216,7 @@ def sum_operations(
             total.cpu += durations[index]
             total.device += device_ns[index]
             total.memory += nesting.memory[index]
-    on_gpu = bool(events.kernels or events.copies)
+    on_gpu = is_device_time_known(events)
     return [
         Operation(
             name,
@@ -232,6 +232,13 @@ def sum_operations(
         )
         for (name, layer, direction), total in sums.items()
     ]
+
+
+def is_device_time_known(events: SortedEvents) -> bool:
+    """Return whether the launch call or the operator of at least one kernel is in the trace."""
+    if not events.kernels:
+        return bool(events.copies)
+    return any(event.span >= 0 or event.place is not None for event in events.kernels)
 
 
 def _nan_to_none(time: float) -> int | None:
@@ -307,7 +314,7 @@ def make_op_calls(
     """
     # Not the events themselves, which need not stay until the operators are written.
     spans, threads = [*events.spans, *events.waits], events.threads
-    on_gpu = bool(events.kernels or events.copies)
+    on_gpu = is_device_time_known(events)
     times = [_nan_to_none(ns) if on_gpu else None for ns in device_ns]
     stacks = _find_python_stacks(events)
 

@@ -376,6 +376,12 @@ def _find_trace_gaps(
     if not events.memory:
         reason = "the trace holds no [memory] events: torch.profiler ran without"
         yield Gap("operation.memory_bytes", "not_collected", f"{reason} profile_memory=True")
+    if kernels and not records.is_device_time_known(events):
+        reason = (
+            "no kernel has a correlation or External id that a single call in the trace has, so "
+            "the operators that launched them are unknown"
+        )
+        yield Gap("operation.device_ns", "not_available", reason)
     if any(span.end is None for span in calls):
         reason = "some calls have no end in the trace, so the sums they belong to are unknown"
         yield Gap("operation.cpu_ns", "unreadable", reason)

@@ -27,7 +27,6 @@ from perfctl.parsers.nsys.tables import (
     MEMCPY,
     MEMSET,
     METRIC_NAMES,
-    RUNTIME,
     STRINGS,
     TOOL,
     open_export,
@@ -90,7 +89,8 @@ def read_export(path: Path) -> Report:
         api_calls = calls.sum_api_calls(database, ranges)
         copied = sum(map(len, copies.values()))
         threads = work.threads | nsys_kernels.find_distinct_values(ranges.spans.thread)
-        gpu_times = work.gpu.compute_sums_and_spans(is_known=database.has_values(RUNTIME))
+        unknown_gpu_time = gaps.explain_unknown_gpu_time(database, kernels, api_calls)
+        gpu_times = work.gpu.compute_sums_and_spans(is_known=unknown_gpu_time is None)
         has_metrics = database.has_values(GPU_METRICS) and database.has_values(METRIC_NAMES)
         return Report(
             tool=TOOL,
@@ -114,7 +114,7 @@ def read_export(path: Path) -> Report:
             gaps=(
                 *damage,
                 *device_gaps,
-                *gaps.find_gaps(database, ranges, kernels),
+                *gaps.find_gaps(database, ranges, kernels, unknown_gpu_time),
                 *gaps.find_lost_work(kernels, copied, api_calls, database.has_values(GRAPH)),
                 *gaps.find_unread_tables(database),
                 *operators.gaps,

@@ -95,7 +95,29 @@ def find_unreadable_parts(database: Database) -> tuple[Gap, ...]:
     return tuple(find_unreadable_columns(database, CHECKED, always))
 
 
-def find_gaps(database: Database, ranges: RangeTable, kernels: TableLaunches) -> Iterator[Gap]:
+def explain_unknown_gpu_time(
+    database: Database, kernels: TableLaunches, calls: Sequence[ApiCall]
+) -> str | None:
+    """Return why the GPU time of ranges is not known; None if it is."""
+    kernel_count = len(kernels.around.innermost)
+    if not database.has_values(RUNTIME):
+        reason = "the report has no CUDA calls"
+    elif database.has_values(GRAPH) or kernel_count > kernels.unlaunched:
+        return None
+    elif kernel_count or _count_calls(calls, _LAUNCH):
+        reason = "no launch call has its kernel in the report"
+    else:
+        return None
+    return f"{reason}, so perfctl cannot assign GPU time to ranges"
+
+
+def _count_calls(calls: Sequence[ApiCall], name: re.Pattern[str]) -> int:
+    return sum(call.calls or 0 for call in calls if call.domain == "cuda" and name.match(call.name))
+
+
+def find_gaps(
+    database: Database, ranges: RangeTable, kernels: TableLaunches, unknown_gpu_time: str | None
+) -> Iterator[Gap]:
     """Yield one Gap per reason."""
     count = len(kernels.around.innermost)
     if read_nsys_and_schema_versions(database)[0] is None:
@@ -121,9 +143,8 @@ def find_gaps(database: Database, ranges: RangeTable, kernels: TableLaunches) ->
             "does not read"
         )
         yield Gap("range:payload", "not_available", reason)
-    if len(ranges.kind) and not database.has_values(RUNTIME):
-        reason = "the report has no CUDA calls, so perfctl cannot assign GPU time to ranges"
-        yield Gap("range:gpu_ns", "not_collected", reason)
+    if len(ranges.kind) and unknown_gpu_time:
+        yield Gap("range:gpu_ns", "not_collected", unknown_gpu_time)
 
 
 def find_lost_work(
@@ -134,10 +155,7 @@ def find_lost_work(
     if has_graphs:
         return
     count = len(kernels.around.innermost) - kernels.unlaunched
-    launches, moved = (
-        sum(call.calls or 0 for call in calls if call.domain == "cuda" and name.match(call.name))
-        for name in (_LAUNCH, _COPY)
-    )
+    launches, moved = _count_calls(calls, _LAUNCH), _count_calls(calls, _COPY)
     if count and launches > count:
         which = f"{launches - count:,} of {launches:,} launch calls"
         reason = f"{which} have no kernel in the report: it ended after the capture, or was lost"

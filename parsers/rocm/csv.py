@@ -246,7 +246,7 @@ class _LaunchFiles:
         self._dispatches: list[int] = []
         self.count = 0
         self._has_lds = self._has_scratch = False
-        self.start = self.end = 0
+        self._untimed = self.start = self.end = 0
         """First start and last end in ns."""
         used = set[str]()
         for row in self._iterate_launch_rows():
@@ -254,6 +254,7 @@ class _LaunchFiles:
             if start is not None:
                 self.start = min(self.start or start, start)
                 self.end = max(self.end, start + round(duration or 0))
+            self._untimed += duration is None
             self._has_lds |= bool(row["lds"])
             self._has_scratch |= bool(row["scratch"])
             used.add((row["agent"] or "").strip())
@@ -306,6 +307,12 @@ class _LaunchFiles:
                 "work-groups in all, block_x that of work-items in one"
             )
             yield Gap("kernel.grid_y", "not_available", reason)
+        if self._untimed:
+            reason = (
+                f"{self._untimed:,} of {self.count:,} launches have no start and end in whole ns "
+                "(a spreadsheet rounds them to 3.42E+14)"
+            )
+            yield Gap("kernel.duration_ns", "not_available", reason)
         if unmatched := self._counters_of[None]:
             rows = pluralize_count(unmatched, "row")
             reason = f"{rows} of counters for launches that the trace does not have"

@@ -68,7 +68,10 @@ _SERIAL = Diagnostic(
 
 
 def _parse_time_ns(value: object) -> int | Decimal | None:
-    """Return a time in ns; some versions write a fraction, which a float would lose."""
+    """Return a time in ns; some versions write a fraction, which a float would lose. A power of
+    ten ("3.42331E+14") is what a spreadsheet made of a time: its digits are gone."""
+    if isinstance(value, str) and "E" in value.upper():
+        return None
     integer = parse_integer(value)
     return parse_finite_decimal(value) if integer is None else integer
 
@@ -269,7 +272,7 @@ class RocmRecording:
     has_counters: bool = False
     times: list[tuple[object, object]] = field(default_factory=list)
     """Start and end of each process in ns."""
-    calls: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    calls: dict[tuple[str, str], tuple[int, int | None]] = field(default_factory=dict)
     """API and function -> number of calls, ns on the host; in order of appearance."""
     broken: set[Path] = field(default_factory=set)
     """Files beside the launches that cannot be read to their end; each is a gap."""
@@ -304,9 +307,11 @@ class RocmRecording:
         """Add calls of a category such as HIP_RUNTIME_API_EXT to the sums of their function."""
         lower = category.lower()
         apis = (api for api in API_DOMAINS if lower.startswith(api.removesuffix("_api")))
-        sums = self.calls.setdefault((next(apis, lower), name), [0, 0])
-        sums[0] += calls
-        sums[1] += round(duration_ns or 0)
+        key = next(apis, lower), name
+        count, total = self.calls.get(key, (0, 0))
+        if total is not None:
+            total = None if duration_ns is None else total + round(duration_ns)
+        self.calls[key] = count + calls, total
 
     def add_range(self, name: str, row: Mapping[str, Any], thread: int | None) -> None:
         """Add a ROCTx range with the fields of TIMES."""

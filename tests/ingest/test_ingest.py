@@ -12,12 +12,14 @@ import pytest
 import perfctl
 from perfctl.orchestrator.commands.ingest import build_ingest_lines
 from perfctl.orchestrator.errors import PartlyDone, UsageError
+from perfctl.orchestrator.ingest import reports as ingest_reports
 from perfctl.orchestrator.ingest.context import UserHints
 from perfctl.orchestrator.ingest.derive import derive_store
 from perfctl.orchestrator.ingest.find import (
     describe_batches,
     find_batch_in_name,
     find_batches_in_names,
+    hash_file_or_folder,
 )
 from perfctl.orchestrator.ingest.ingest import ingest_paths
 from tests.cli.test_ingest import NCU
@@ -338,6 +340,25 @@ def test_a_report_that_is_recognised_and_gives_no_rows_is_a_warning_and_a_partia
     assert any("swapped.csv: no rows were read: " in line for line in heard.lines)
     with pytest.raises(PartlyDone, match="1 of 2 gave no rows"):
         done.check()
+
+
+def test_a_file_that_grows_while_it_is_read_gives_a_partial_run(tmp_path, monkeypatch):
+    path, store = tmp_path / "grows.csv", tmp_path / "s.db"
+    path.write_text(NCU.format(count=1))
+
+    def hash_and_append(file):
+        digest = hash_file_or_folder(file)
+        with file.open("a") as opened:
+            opened.write("\n")
+        return digest
+
+    monkeypatch.setattr(ingest_reports, "hash_file_or_folder", hash_and_append)
+    ingest_paths(path, store)
+    ((status, reason),) = rows(store, "SELECT status, reason FROM run")
+    assert (status, reason[:16]) == ("partial", "the file changed")
+    monkeypatch.undo()
+    ingest_paths(path, store)
+    assert rows(store, "SELECT status FROM run") == [("partial",), ("ok",)]
 
 
 def test_two_broken_reports_of_one_batch_size_are_both_kept(tmp_path):

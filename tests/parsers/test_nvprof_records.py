@@ -51,6 +51,28 @@ def test_a_table_that_stands_twice_in_one_process_is_refused_with_the_line(tmp_p
         read(tmp_path, table + other)
 
 
+SAVED = "Time(%),Time,Calls,Avg,Min,Max,Name\n{}100.00%,2.0us,2,1.0us,1.0us,1.0us,last"
+"""A spreadsheet's file, whose last line has no end."""
+
+
+def test_tables_joined_without_a_line_end_are_refused_because_their_totals_would_double(tmp_path):
+    with pytest.raises(ReportError, match="line 2 is a row and the header of another table"):
+        read(tmp_path, SAVED.format("") * 2 + "\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("Time(%);Time;Calls;Avg;Min;Max;Name\n99,9%;2,0us;2;1,0us;1,0us;1,0us;k\n", "1 line is"),
+        (SAVED.format("50.00%,2.0us,2,1.0us" + "\0" * 40 + "\n"), "1 line holds NUL bytes"),
+    ],
+)
+def test_a_row_whose_time_is_lost_is_told(tmp_path, text, reason):
+    report = read(tmp_path, text)
+    assert all(one.device_ns == 2000 for one in report.operations)
+    assert any(gap.reason.startswith(reason) for gap in report.gaps if gap.state == "unreadable")
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
@@ -36,6 +37,15 @@ def test_a_kernel_without_time_or_launches_is_missing_and_not_0(left_out, tmp_pa
     metrics = {"time (ns)": 5, "count": 2} | {f"new {left_out}": 1}
     del metrics[left_out]
     kernel = {"frame": {"name": "k", "type": "function"}, "metrics": metrics, "children": []}
-    report = read(tmp_path, f"{ROOT}{json.dumps([kernel])}}}]")
-    assert report.operations == []
+    text = f"{ROOT}{json.dumps([kernel])}}}]"
+    report = read(tmp_path, text)
+    assert report.operations == [] and 0 not in [one.value for one in report.summaries]
     assert "operation" in {gap.quantity for gap in report.gaps}
+
+
+def test_a_gzipped_profile_is_read(tmp_path):
+    kernel = '{"frame": {"name": "k"}, "metrics": {"time (ns)": 5, "count": 2}, "children": []}'
+    text = f"{ROOT}[{kernel}]}}]".encode()
+    assert read(tmp_path, gzip.compress(text)).operations == read(tmp_path, text).operations
+    with pytest.raises(ReportError, match="the JSON is incomplete"):
+        read(tmp_path, gzip.compress(text)[:-20])

@@ -99,8 +99,8 @@ def build_trace(
         timed = _select_step_items(timed, step)
     if not timed:
         raise PerfctlError(
-            f"run {run.id} ({run.profiler}) has no start times",
-            "ncu keeps no start times; trace a run of 'perfctl nsys' or 'perfctl torch'",
+            f"run {run.id} ({run.profiler}) has no start times of kernels, copies or ranges",
+            "Trace a run of 'perfctl nsys' or 'perfctl torch'",
         )
     zero, last = min(map(get_start_ns, timed)), max(map(get_end_ns, timed))
     samples = [sample for sample in run.report.samples if zero <= sample.at_ns <= last]

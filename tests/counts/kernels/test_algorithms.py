@@ -50,6 +50,11 @@ ELEMENTWISE = "at::native::vectorized_elementwise_kernel"
             "void moe::dev::finalize::finalizeKernelVecLoad<KernelParams<cutlass::bfloat16_t>>(x)",
             "reduction",
         ),
+        ("void nrm2_kernel<double, double, double, 0, 0, 128>(cublasNrm2Params<int>)", "reduction"),
+        ("void asum_kernel<int, float, float>(cublasAsumParams<float>)", "reduction"),
+        ("void axpy_kernel_val<float, float>(cublasAxpyParamsVal<float>)", "elementwise"),
+        # a check of indices in the library FBGEMM
+        ("void bounds_check_indices_kernel<long>(x, fbgemm_gpu::BoundsCheckMode)", None),
         ("my_own_kernel(float*)", None),
         ("", None),
     ],

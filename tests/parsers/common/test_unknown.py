@@ -169,6 +169,7 @@ NOT_READ = "XPlane file of JAX or TensorFlow"
                 (gzip.compress(b"ID,Process ID\n", mtime=0), "it is a gzip-compressed report"),
                 ("one,two\n1,2\n".encode("utf-16"), "it is UTF-16 text"),
                 (b"one,two\n1,2\n", r"it is not a profiler report\. 'perfctl ingest --help' lists"),
+                (gzip.compress(GZIPPED, mtime=0), "it is a gzip-compressed report"),
                 (gzip.compress(b'{"ids": [1]}', mtime=0), "it is not a profiler report"),
                 (gzip.compress(b"SQLite format 3\0", mtime=0), "it is not a profiler report"),
                 (GZIPPED[:12], r"truncated in its first bytes .*\. Copy"),

@@ -32,6 +32,13 @@ def test_a_log_that_stands_in_a_file_twice_takes_no_longer_than_once(tmp_path, n
     assert parse(path).duration_ns == once.duration_ns
 
 
+@pytest.mark.parametrize("name", LOGS)
+def test_a_log_with_a_hole_of_nul_bytes_is_told_to_be_incomplete(tmp_path, name):
+    report = read(tmp_path, LOGS[name] + "\0" * 200)
+    assert len(report.samples) == 5
+    assert [gap.quantity for gap in report.gaps if gap.state == "unreadable"] == ["sample"]
+
+
 def test_a_log_of_too_many_lines_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(text_lines, "LINES", 4)
     (tmp_path / "smi.csv").write_text(HEADER + QUERY)

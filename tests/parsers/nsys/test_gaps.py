@@ -76,6 +76,28 @@ def test_what_was_not_traced_is_told_from_what_did_not_happen(filled, expected, 
         assert gap_found.state == "not_collected"
 
 
+@pytest.mark.parametrize(
+    ("calls", "kernels", "gpu_ns"),
+    [
+        ((1,), (1,), 5),
+        ((1,), (), None),  # the GPU's rows were lost
+        ((), (1,), None),
+        ((1,), (2,), None),
+        ((), (), None),
+    ],
+)
+def test_ranges_have_gpu_time_only_if_a_launch_has_its_kernel(calls, kernels, gpu_ns, tmp_path):
+    builder = NsysBuilder()
+    builder.range("fc", 0, 100)
+    for correlation in calls:
+        builder.call(correlation, 1, 2)
+    for correlation in kernels:
+        builder.kernel(correlation, start=10, end=15)
+    report = read(builder, tmp_path)
+    assert [span.gpu_ns for span in report.ranges] == [gpu_ns]
+    assert ("range:gpu_ns" in quantities(report)) is (gpu_ns is None)
+
+
 @pytest.mark.parametrize("ending", ["-wal", "-journal"])
 def test_a_log_with_changes_beside_the_database_is_refused_and_an_empty_one_is_not(
     ending, tmp_path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -141,10 +142,25 @@ def test_a_cut_off_file_is_one_clear_error_and_nothing_of_it_is_stored(end, tmp_
     assert "\n" not in done.failed[0]
 
 
+CALLS = "Domain,Function,Process_Id,Thread_Id,Correlation_Id,Start_Timestamp,End_Timestamp\n"
+
+
+def test_times_that_a_spreadsheet_rounded_are_unknown_and_not_0(tmp_path):
+    trace = (PROCESS / "77_kernel_trace.csv").read_text(encoding="utf-8")
+    rounded = re.sub("[12]0[0-9]0", "3.42331E+14", trace)
+    report = parsers.parse(write(tmp_path / "77_kernel_trace.csv", rounded))
+    kernels = list(report.kernels)
+    assert [(one.start_ns, one.duration_ns) for one in kernels] == [(None, None)] * len(kernels)
+    reasons = [gap.reason for gap in report.gaps if gap.quantity == "kernel.duration_ns"]
+    assert reasons and reasons[0].startswith(f"{len(kernels)} of {len(kernels)} launches have no")
+    call = "HIP_RUNTIME_API,hipMalloc,7,7,1,3.42331E+14,3.42331E+14\n"
+    (total,) = parsers.parse(write(tmp_path / "9_hip_api_trace.csv", CALLS + call)).operations
+    assert (total.calls, total.cpu_ns) == (1, None)
+
+
 def test_two_tables_of_calls_in_one_file_are_read_one_by_one(tmp_path):
-    header = "Domain,Function,Process_Id,Thread_Id,Correlation_Id,Start_Timestamp,End_Timestamp\n"
     (file := tmp_path / "api.csv").write_text(
-        f"{header}MARKER_CORE_API,step 1,7,7,1,10,20\n{header}MARKER_CORE_API,step 2,7,7,2,30,45\n",
+        f"{CALLS}MARKER_CORE_API,step 1,7,7,1,10,20\n{CALLS}MARKER_CORE_API,step 2,7,7,2,30,45\n",
         encoding="utf-8",
     )
     names = [[one.name for one in part.report.ranges] for part in reports(file)]
