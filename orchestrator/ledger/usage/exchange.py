@@ -283,10 +283,12 @@ def _group_by_step(kernels: Iterable[Kernel]) -> dict[int | None, Intervals]:
 
 def _find_collective_sources(use: RankUse) -> dict[int, _CollectiveSource]:
     """Return the source of each collective that has a kernel. Its layer is that of the range that
-    launched it, or of the kernel that was launched before it, by correlation where all have it,
-    and otherwise by start."""
+    launched it, or of the kernel that was launched before it, by correlation where all kernels
+    have one of the same process, and otherwise by start."""
     kernels = use.run.report.kernels
-    is_correlated = all(kernel.correlation is not None for kernel in kernels)
+    is_correlated = len({kernel.process for kernel in kernels}) == 1 and all(
+        kernel.correlation is not None for kernel in kernels
+    )
 
     def order_by_launch(kernel: Kernel) -> int:
         return (kernel.correlation if is_correlated else kernel.start_ns) or 0

@@ -142,3 +142,8 @@ def test_the_page_counts_kernels_of_a_graphs_node_and_of_a_call_with_several(
         for index, (call, node) in enumerate(zip(correlations, nodes, strict=True))
     ]
     assert describe_module_coverage(foreign_run(1, kernels=kernels)) == text
+
+
+def test_calls_of_two_processes_with_one_number_are_no_graph():
+    kernels = [Kernel(index, "k", correlation=7, process=100 + index) for index in range(2)]
+    assert describe_module_coverage(foreign_run(1, kernels=kernels)) is None
