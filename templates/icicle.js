@@ -5,7 +5,7 @@ document.querySelectorAll("figure.icicle").forEach((figure) => {
   let view, below, depth, at = 0;
   const path = (n) => (n < 0 ? [] : [...path(view.parent[n]), n]);
   const share = (n, of) => `${((100 * view.value[n]) / view.value[of]).toPrecision(3)}%`;
-  const said = (n) => `${path(n).slice(1).map((one) => view.name[one]).join(" › ") || view.name[0]}: ${exact(view.value[n])}, ${share(n, 0)} of the ${view.name[0]}`;
+  const said = (n) => (n ? `${path(n).slice(1).map((one) => view.name[one]).join(" › ")}: ${exact(view.value[n])}, ${share(n, 0)} of the ${view.name[0]}` : `${view.name[0]}: ${exact(view.value[0])}`);
   const layerOf = (n) => (n < 0 ? null : view.layer[n] || layerOf(view.parent[n])), wayOf = (n) => (n < 0 ? null : view.direction[n] || wayOf(view.parent[n]));
   const belongs = (node, n) => { if (layerOf(n)) { node.dataset.layer = layerOf(n); if (wayOf(n)) node.dataset.direction = wayOf(n); layers.mark(node); } };
   const enter = (n, focus) => { at = n; address.put(`icicle.${key}`, n ? `${views.indexOf(view)}:${path(n).slice(1).map((one) => view.name[one]).join("›")}` : null, n && key); draw(focus); };

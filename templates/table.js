@@ -4,8 +4,8 @@ const scaled = (v, { kind, unit }) => {
   const [number, prefix = ""] = (kind === "si" ? si(v) : time(v)).split(" ");
   return [number, kind === "si" ? `${prefix}${prefix && !/^[FBHJW]/.test(unit) ? " " : ""}${unit}` : prefix];
 };
-const FORMAT = { time: scaled, start: (ns, column) => scaled(ns - column.from, column), si: scaled, int: (v) => [String(v)], text: (v) => [String(v)], code: (v) => [String(v)] };
-const WIDTH = { code: 170, text: 124, int: 84, time: 104, start: 104, si: 124 }, HEIGHT = 24, SCREEN = 480;
+const FORMAT = { time: scaled, si: scaled, int: (v) => [String(v)], text: (v) => [String(v)], code: (v) => [String(v)] };
+const HEIGHT = 24, SCREEN = 480, CODE = 420, SAMPLES = 400;
 const wordy = (column) => column.kind === "code" || column.kind === "text";
 
 // Integers as report/tables.py packs them: seven bits a byte, the lowest first, the eighth says that more follow.
@@ -92,13 +92,18 @@ document.querySelectorAll("figure.launches").forEach((figure) => {
   for (const column of columns) {
     column.get = reader(column, rows);
     column.how = column.state && reader(column.state, rows);
-    if (column.kind === "start") { column.from = Infinity; for (let n = 0; n < rows; n++) { const v = column.get(n); if (v !== null && v < column.from) column.from = v; } }
   }
   let order = Uint32Array.from({ length: rows }, (_, n) => n), shown = order, wanted = "";
   const scroll = make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": figure.dataset.name });
   const table = make("table", { "aria-rowcount": rows + 1 }), group = make("colgroup"), head = make("thead"), line = make("tr"), body = make("tbody");
-  const constant = columns.filter((c) => rows > 1 && "c" in c && wordy(c)), drawn = columns.filter((c) => !constant.includes(c)); // one value for all rows stands above them
-  const widths = drawn.map((c) => (c.label === "kernel" ? 420 : c.label === "counter" ? 400 : c.label.length > 14 ? 176 : WIDTH[c.kind]));
+  const constant = columns.filter((c) => rows > 1 && "c" in c && (wordy(c) || c.kind === "int")), drawn = columns.filter((c) => !constant.includes(c)); // one value for all rows stands above them
+  const widths = drawn.map((c) => { // as its values need, by a sample of them
+    let most = Math.min(c.label.length, 22) + 2;
+    for (const v of c.d ?? Array.from({ length: SAMPLES }, (_, n) => c.get(Math.floor((n * rows) / SAMPLES)))) if (v !== null) most = Math.max(most, FORMAT[c.kind](c.short?.[v] ?? v, c).join(" ").length);
+    return Math.min(most * (c.kind === "code" ? 7.5 : 9) + 16, c.kind === "code" ? CODE : 176);
+  });
+  const names = drawn.map((c, place) => place).filter((place) => drawn[place].kind === "code"), over = widths.reduce((a, b) => a + b, 0) - figure.clientWidth;
+  if (over > 0) for (const place of names) widths[place] = Math.max(120, widths[place] - over / names.length); // long names give way first
   drawn.forEach((column, place) => { const col = make("col"); col.style.width = `${widths[place]}px`; group.append(col); line.append(headOf(column)); });
   table.style.width = `${widths.reduce((a, b) => a + b, 0)}px`;
   head.append(line); table.append(group, head, body); scroll.append(table); figure.append(scroll);
@@ -126,7 +131,7 @@ document.querySelectorAll("figure.launches").forEach((figure) => {
   const caption = figure.querySelector("figcaption");
   for (const c of constant) caption.append(make("span", { class: "more", title: c.c }, `${c.label}: ${c.short?.[c.c] ?? c.c}`));
   caption.append(controls(filter, csv));
-  const telling = drawn.findIndex((c) => c.kind === "time" && c.unit === "ns"), executed = drawn.findIndex((c) => c.label === "executed");
+  const telling = drawn.findIndex((c) => c.label === "time"), executed = drawn.findIndex((c) => c.label === "executed");
   if (columns.some((c) => c.label === "launch") && Math.max(telling, executed) >= 0) line.cells[telling >= 0 ? telling : executed].click(); // the longest launches first
   let pending = false;
   scroll.addEventListener("scroll", () => { if (!pending) { pending = true; requestAnimationFrame(() => { pending = false; draw(); }); } });

@@ -402,7 +402,7 @@ document.querySelectorAll("figure.timeline").forEach((figure) => {
     if (to <= from) limit(0, Math.max(view.length, 1));
     chosen = under = span = null;
     const bound = [...view.notes.map((text) => `${text[0].toUpperCase()}${text.slice(1)}.`)].join(" ");
-    note.textContent = `${view.label}: ${exact(view.length)} recorded, 0 is where it begins; opens on ${view.opened}. ${bound}`;
+    note.textContent = `${view.label}: ${exact(view.length)} recorded; times count from its first event; opens on ${view.opened}. ${bound}`;
     legend.replaceChildren(...view.legend.map(([colour, text, layer]) => {
       const item = make("li", layer ? { "data-layer": layer } : {}, text);
       item.title = text;

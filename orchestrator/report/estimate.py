@@ -12,7 +12,11 @@ from perfctl.orchestrator.estimate.flops.engine import WorkTotals, is_fused_only
 from perfctl.orchestrator.estimate.memory import CONTEXT, LargestBatch, StepMemorySummary
 from perfctl.orchestrator.estimate.parallel import ParallelMemory, RankMemory
 from perfctl.orchestrator.estimate.peers import CountDifference, CounterComparison
-from perfctl.orchestrator.estimate.sheets.network import NetworkLine, build_network_sheet
+from perfctl.orchestrator.estimate.sheets.network import (
+    NetworkLine,
+    NetworkSheet,
+    build_network_sheet,
+)
 from perfctl.orchestrator.estimate.step import Estimate, describe_expert_count
 from perfctl.orchestrator.report.numbers import NO_BREAK, format_si
 from perfctl.orchestrator.report.tables import (
@@ -164,9 +168,15 @@ def _build_unit_cell(value: float, unit: str) -> Cell:
     return number_cell(f"{text}{space}{unit}" if value else "0", f"{value:,.0f} {unit}", value)
 
 
-def format_output_shape(line: NetworkLine) -> str:
+def name_absence(sheet: NetworkSheet, problems: Sequence[str] | str | None) -> str:
+    """Return why layers of a sheet have no output. ``problems``: where its trace stopped early."""
+    is_forward = bool(problems) and not sheet.backward
+    return "forward stopped before it" if is_forward else "not called"
+
+
+def format_output_shape(line: NetworkLine, not_called: str) -> str:
     """Return "64x32x26x26", "" for a function."""
-    return "x".join(map(str, line.output or ())) if line.called else "not called"
+    return "x".join(map(str, line.output or ())) if line.called else not_called
 
 
 def build_flops_cell(
@@ -189,6 +199,7 @@ def build_lower_bound_cell(value: int) -> Cell:
 def _build_layers_table(estimate: Estimate) -> Table:
     """Return a row for each layer, and for each function with multiply-adds in one."""
     sheet = build_network_sheet(estimate.modules, estimate.calls)
+    not_called = name_absence(sheet, estimate.problem)
     passes = [*PASSES] if sheet.backward else []
     passes += ["recompute"] * bool(estimate.recompute.macs)
     works: Counter[tuple[str, str, str]] = Counter()
@@ -225,7 +236,7 @@ def _build_layers_table(estimate: Estimate) -> Table:
         [
             line.layer,
             text_cell(line.kind),
-            text_cell(format_output_shape(line)),
+            text_cell(format_output_shape(line, not_called)),
             build_parameters_cell(line),
             *(build_pass_cells(line) if line.called else [BLANK] * len(names)),
         ]

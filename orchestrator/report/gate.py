@@ -131,7 +131,7 @@ def build_outcomes_view(outcomes: Sequence[GateOutcome]) -> View:
                 reason = "" if line.result == NEW else line.reason
                 lines.setdefault((line.entry, line.result, line.where, reason), line)
     notes = [
-        _cut_text(f"{outcome.entry}: {text}")
+        _cut_text(f"{outcome.entry}: {text}.")
         for outcome in outcomes
         for text in (
             *(f"could not be judged: {problem}" for problem in outcome.problems[:MAX_NAMES]),
@@ -175,7 +175,7 @@ def write_pull_request_comment(outcomes: Sequence[GateOutcome]) -> str:
     view = document()
     facts = (write_gate_headline(outcomes), view.title, *view.facts)[: MAX_NAMES + 2]
     note = "1 multiply-add = 2 FLOPs. perfctl gate --update makes the new values the baseline."
-    notes = (*(text if text.endswith("…") else f"{text}." for text in view.notes), note)
+    notes = (*view.notes, note)
     return write_markdown(replace(view, title="perfctl gate", facts=facts, notes=notes))
 
 

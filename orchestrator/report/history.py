@@ -17,6 +17,7 @@ from perfctl.orchestrator.report.tables import (
     text_column,
 )
 from perfctl.orchestrator.report.view import View
+from perfctl.records.report import pluralize_count
 
 BARS = "▁▂▃▄▅▆▇█"
 POINTS = 30
@@ -29,7 +30,7 @@ def build_history_view(history: History) -> View:
     """Return each line as a table: its series, those that changed first, and what changed."""
     changes = sum(len(series.changes) for line in history.lines for series in line.series)
     points = sum(len(line.points) for line in history.lines)
-    count = "No change" if not changes else "1 change" if changes == 1 else f"{changes} changes"
+    count = pluralize_count(changes, "change") if changes else "No change"
     names = (
         _strip_common_folder(history.stores) if len(history.stores) > 1 else list(history.stores)
     )
@@ -38,26 +39,22 @@ def build_history_view(history: History) -> View:
         stores = f"{len(names)} databases, {names[0]} to {names[-1]}"
     busy = sum(len(line.busy_reason_by_point) for line in history.lines)
     unjudged = f"; the times of {busy} are not judged" if busy else ""
-    few_points = (
-        f"perfctl needs {count_points_needed()} points of a line to judge its times ('perfctl "
-        "compare' compares two runs by their repeats).",
-    )
+    notes = ["Trend: the newest points, from the smallest to the largest value."]
+    if any(len(line.points) < count_points_needed() for line in history.lines):
+        notes.insert(
+            0,
+            f"perfctl needs {count_points_needed()} points of a line to judge its times ('perfctl "
+            "compare' compares two runs by their repeats).",
+        )
     return View(
-        f"{count} in {points} point{'s' if points > 1 else ''}{unjudged}",
+        f"{count} in {pluralize_count(points, 'point')}{unjudged}",
         (
             f"From {stores}. perfctl reports a time if it changed significantly, by more than "
             f"{history.gate * 100:g}%, and stayed at the new level. It reports every change of an "
             "exact count.",
         ),
         tuple(_build_line_table(history, line) for line in history.lines),
-        notes=(
-            *(
-                few_points
-                if any(len(line.points) < count_points_needed() for line in history.lines)
-                else ()
-            ),
-            "Trend: the newest points, from the smallest to the largest value.",
-        ),
+        notes=tuple(notes),
         rows_on_terminal=ROWS,
         command="history",
     )
@@ -71,15 +68,11 @@ def _build_line_table(history: History, line: HistoryLine) -> Table:
     points, runs, busy = len(line.points), sum(map(len, line.points)), line.busy_reason_by_point
     notes = []
     if line.separation_reason:
-        notes.append(f"a separate line: {line.separation_reason}")
+        notes.append(f"A separate line: {line.separation_reason}.")
     if busy:
         part = f"of {len(busy)} of {points} points " if len(busy) < points else ""
-        notes.append(f"the times {part}are not judged: {next(iter(busy.values()))}")
+        notes.append(f"The times {part}are not judged: {next(iter(busy.values()))}.")
     notes += [describe_level_change(history, line, *change) for change in changes[:ROWS]]
-    for series in rows:
-        if series.what.quantity == "step":
-            first, last = (value_with_range(series, index) for index in (0, -1))
-            notes.insert(0, f"step: first {first}, last {last}")
     if len(changes) > ROWS:
         notes.append(f"{len(changes) - ROWS:,} more changes: --json")
     cells = [
@@ -107,7 +100,7 @@ def _build_line_table(history: History, line: HistoryLine) -> Table:
     batch = "" if line.batch is None else f", batch {line.batch}"
     heading = (
         f"{line.name}{batch}, {line.profiler}, {line.device or 'device unknown'}: "
-        f"{points} point{'s' if points > 1 else ''}, {runs} run{'s' if runs > 1 else ''}"
+        f"{pluralize_count(points, 'point')}, {pluralize_count(runs, 'run')}"
     )
     return build_complete_table(heading, columns, cells, notes)
 

@@ -12,6 +12,7 @@ from perfctl.orchestrator.report.estimate import (
     SHEET_WIDTH,
     build_lower_bound_cell,
     format_output_shape,
+    name_absence,
 )
 from perfctl.orchestrator.report.tables import (
     Cell,
@@ -111,7 +112,9 @@ def build_layer_sheets_view(output: LayerSheets, *, has_sheet: bool) -> View:
 def build_network_sheets_view(output: NetworkSheets) -> View:
     """Return every line of the network with all digits, and the totals."""
     tables = tuple(
-        _build_network_table(f"{output.model}, batch {batch:,}", sheet)
+        _build_network_table(
+            f"{output.model}, batch {batch:,}", sheet, name_absence(sheet, output.problems)
+        )
         for batch, sheet in output.batches.items()
     )
     sheets = output.batches.values()
@@ -119,7 +122,7 @@ def build_network_sheets_view(output: NetworkSheets) -> View:
     return View("", tables=tables, notes=tuple(notes), least_width=SHEET_WIDTH)
 
 
-def _build_network_table(title: str, sheet: NetworkSheet) -> Table:
+def _build_network_table(title: str, sheet: NetworkSheet, not_called: str) -> Table:
     numbers = {
         "parameters": "parameters",
         "macs": "MAC",
@@ -145,7 +148,7 @@ def _build_network_table(title: str, sheet: NetworkSheet) -> Table:
             line.layer,
             text_cell(line.kind),
             *([text_cell(line.type)] * has_types),
-            text_cell(format_output_shape(line)),
+            text_cell(format_output_shape(line, not_called)),
             *(build_sheet_cell(line, name) for name in numbers),
         ]
         for line in (*sheet.lines, sheet.total)

@@ -492,7 +492,7 @@ def pack_column(label: str, unit: str, kind: str, values: Sequence[Any]) -> Json
     ``i`` (dictionary and index a row), ``d`` + ``r`` (index, how often, index, ...), ``b`` +
     ``s`` (first of integers, and differences), ``v`` (the values). None stays null.
     :func:`encode_integers` writes ``i`` and ``s``. ``kind`` says how a value is written: time,
-    start, si, int, text or code.
+    si, int, text or code.
     """
     head: JsonObject = {"label": label, "unit": unit, "kind": kind}
     tidied = {value: _convert_to_json_number(value) for value in dict.fromkeys(values)}

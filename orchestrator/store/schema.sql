@@ -87,7 +87,7 @@ CREATE TABLE range (              -- one NVTX range, record_function span or ste
     name TEXT NOT NULL,           -- its text; -; NULL: never
     domain TEXT,                  -- NVTX domain; -; NULL: the default domain
     start_ns INTEGER NOT NULL,    -- on the report's clock, may be negative; ns; NULL: never
-    duration_ns INTEGER,          -- length; ns; NULL: it never ended
+    duration_ns INTEGER,          -- duration; ns; NULL: it never ended
     thread INTEGER,               -- thread that opened it; -; NULL: not known
     depth INTEGER,                -- ranges of its thread around it; count; NULL: not a nested kind
     parent INTEGER,               -- id of the range directly around it; -; NULL: none
@@ -217,7 +217,7 @@ CREATE TABLE copy (               -- one memcpy or memset
     kind TEXT NOT NULL,           -- HtoD, DtoH, DtoD, PtoP, memset, ...; -; NULL: never
     bytes INTEGER,                -- size; byte; NULL: not stated
     start_ns INTEGER,             -- on the report's clock; ns; NULL: not stated
-    duration_ns INTEGER,          -- length; ns; NULL: not stated
+    duration_ns INTEGER,          -- duration; ns; NULL: not stated
     layer TEXT,                   -- dotted module path; -; NULL: not attributed
     device_index INTEGER,         -- CUDA ordinal; -; NULL: not known
     stream INTEGER,               -- CUDA stream; -; NULL: not known
@@ -263,7 +263,7 @@ CREATE TABLE sample (             -- one sample of a device
 CREATE INDEX sample_by_run ON sample(run_id);
 CREATE TABLE memory (             -- one memory figure
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
-    moment TEXT NOT NULL,         -- before, after, peak; -; NULL: never
+    moment TEXT NOT NULL,         -- when it was recorded, before, after or peak; -; NULL: never
     quantity TEXT NOT NULL,       -- allocated, reserved, host_available, host_resident, device_free, device_total; -; NULL: never
     bytes INTEGER                 -- size; byte; NULL: not collected
 ) STRICT;
@@ -273,7 +273,7 @@ CREATE TABLE step (               -- one measured iteration, or one phase of it
     number INTEGER NOT NULL,      -- from 0; -; NULL: never
     phase TEXT NOT NULL,          -- step, data, forward, backward, optimizer, inference, epoch, test; -; NULL: never
     start_ns INTEGER,             -- on the run's clock; ns; NULL: not timed
-    duration_ns INTEGER,          -- length; ns; NULL: not timed
+    duration_ns INTEGER,          -- duration by the timer in run.clock; ns; NULL: not timed
     loss REAL,                    -- mean over the samples; -; NULL: not computed
     accuracy REAL                 -- share of right answers; 0..1; NULL: not computed
 ) STRICT;
@@ -349,7 +349,7 @@ CREATE INDEX thread_by_run ON thread(run_id);
 CREATE TABLE stack (              -- one call stack of a run; op_call.stack_id refers to it
     id INTEGER PRIMARY KEY,       -- number of the row; -; NULL: never
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
-    text TEXT NOT NULL            -- frames as the report has them, one a line; -; NULL: never
+    text TEXT NOT NULL            -- frames as the report has them, one per line; -; NULL: never
 ) STRICT;
 CREATE INDEX stack_by_run ON stack(run_id);
 CREATE TABLE op_signature (       -- common values of many instances of an operator; read it through op_call
@@ -426,7 +426,7 @@ CREATE TABLE kernel_part (        -- work of a fused kernel for one of several l
     layer TEXT,                   -- dotted module path, inferred from source lines; -; NULL: the model itself, outside of its layers
     direction TEXT,               -- of that layer; -; NULL: of no layer
     origins INTEGER NOT NULL,     -- operations of the program that were fused into the kernel for it; count; NULL: never
-    share REAL NOT NULL           -- of the kernel's time and counts, by operations (one an element, and all FLOPs of a product), an estimate; 0..1; NULL: never
+    share REAL NOT NULL           -- of the kernel's time and counts, by operations (one per element, and all FLOPs of a product), an estimate; 0..1; NULL: never
 ) STRICT;
 CREATE INDEX kernel_part_by_run ON kernel_part(run_id);
 CREATE TABLE advice (             -- result of one rule of a profiler, for a launch or a report

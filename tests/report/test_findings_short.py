@@ -61,3 +61,9 @@ def test_a_note_shows_the_sentences_that_fit_and_folds_the_others(text, shown):
     first, folded = split_long_note(text)
     assert first == shown and len(first) <= LONGEST_NOTE
     assert letters(first + folded) == letters(text)
+
+
+def test_a_shortened_kernel_name_is_not_broken_at_its_comma():
+    name = "optimizer: multi_tensor_apply_kernel<…3>, PointwiseOpScalarFunctor<float, 3, 3, 0…"
+    text = f"{name} is gone at batch 64, 256, 16: in A only, 27.0 µs per step at batch 64."
+    assert Finding(text, "kernels").first == f"{name} is gone at batch 64, 256, 16."

@@ -47,6 +47,7 @@ from perfctl.orchestrator.report.tables import (
 )
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.statistics import group_by
+from perfctl.records.report import pluralize_count
 from perfctl.records.run import Run
 
 SENTENCES = 7
@@ -290,7 +291,7 @@ def describe_compared_sides(comparison: Comparison) -> tuple[tuple[str, str], ..
 
 def _describe_runs_of_side(side: ComparisonSide, used: Sequence[Run]) -> str:
     batches = sorted({run.batch_size for run in used if run.batch_size is not None})
-    count = f"{len(used)} run{'s' if len(used) != 1 else ''}"
+    count = pluralize_count(len(used), "run")
     if side.runs and not used:
         count += f" of {len(side.runs)}, because the other side has no matching runs"
     devices = dict.fromkeys(run.device.name or run.device.kind for run in used if run.device)

@@ -11,6 +11,7 @@ from perfctl.orchestrator.compare.quantities import (
     MEANING,
     NEWS,
     NOT_JUDGED,
+    PHASES,
     WORSE,
     ComparedRow,
     SideFigure,
@@ -31,6 +32,7 @@ from perfctl.orchestrator.report.tables import (
     text_column,
     time_cell,
 )
+from perfctl.records.report import pluralize_count
 
 ROWS_SHOWN = 400
 """Rows of one table, those that count first."""
@@ -150,10 +152,11 @@ def _build_quantity_cells(
 
 def _name_row_with_changes(row: ComparedRow) -> str:
     """Return the name, with the grids and the launches where they changed, and then the time of one
-    launch."""
+    launch. The phases of a step differ from rows of the ledger of the same name."""
     a, b = row.before, row.after
+    name = f"{row.name} phase" if row.key.item in PHASES else row.name
     if a is None or b is None:
-        return row.name
+        return name
     changed = []
     if set(a.grids) != set(b.grids):
         grids = (
@@ -166,7 +169,7 @@ def _name_row_with_changes(row: ComparedRow) -> str:
         if row.key.quantity == "time":
             each = (format_time(side.median / (side.launches or 1)) for side in (a, b))
             changed.append(f"{' and '.join(each)} each")
-    return f"{row.name} ({'; '.join(changed)})" if changed else row.name
+    return f"{name} ({'; '.join(changed)})" if changed else name
 
 
 def _build_side_value_cell(row: ComparedRow, number: SideFigure | None, side: str) -> Cell:
@@ -178,7 +181,7 @@ def _build_side_value_cell(row: ComparedRow, number: SideFigure | None, side: st
         return Cell(format_quantity(row.key.quantity, number.median), value=number.median)
     if row.key.quantity != "time":
         return amount_cell(number.median, "FLOP" if row.key.quantity == "flops" else "")
-    note = f"median of {number.runs} run{'s' if number.runs > 1 else ''}, {number.steps} values"
+    note = f"median of {pluralize_count(number.runs, 'run')}, {number.steps} values"
     if number.runs > 1:
         note += f"; runs from {format_time(number.low)} to {format_time(number.high)}"
     if number.interval is not None:

@@ -29,6 +29,7 @@ from perfctl.orchestrator.report.numbers import (
     format_significant,
     format_time,
 )
+from perfctl.records.report import pluralize_count
 
 CHANGED = (SLOWER, FASTER)
 """Results of a step that changed."""
@@ -164,7 +165,7 @@ def _name_parts_of_cause(cause: ChangeCause) -> str:
         return two if len(names) > 2 else f"{' and '.join(names)} kernels"
     if len(layers) == 1 and all(part.layer for part in cause.parts):
         return f"{next(iter(layers))} ({', '.join(part.direction for part in cause.parts)})"
-    return f"{len(layers)} layer{'s' if len(layers) > 1 else ''}"
+    return pluralize_count(len(layers), "layer")
 
 
 def format_algorithm_name(method: str) -> str:

@@ -126,7 +126,7 @@ def build_runs_table(study: Study) -> Table | None:
         text_column("status"),
         text_column("device"),
         text_column("started"),
-        time_column("length"),
+        time_column("duration"),
         text_column("origin"),
         text_column("host"),
         name_column("report"),

@@ -10,7 +10,6 @@ from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -30,6 +29,7 @@ from perfctl.orchestrator.ledger.sweep import (
 from perfctl.orchestrator.report.ledger.page import LOCKED_CLOCKS
 from perfctl.orchestrator.report.numbers import format_percent, format_ratio
 from perfctl.orchestrator.report.page.records import split_at_first_sentence_or_clause
+from perfctl.orchestrator.report.page.timeline import find_time_origin, format_sides
 from perfctl.orchestrator.report.tables import (
     RUN,
     Cell,
@@ -287,27 +287,26 @@ def build_kernel_summary(runs: Sequence[PreparedRun], names: ShortNames) -> Tabl
 
 
 def pack_launches_table(runs: Sequence[PreparedRun], names: ShortNames) -> PackedTable | None:
-    """Every launch of the runs; None when there is none. ``state`` of a column: style, mark and
-    reason of each value."""
+    """Every launch of the runs, its start from the time origin of its run; None when there is none.
+    ``state`` of a column: style, mark and reason of each value."""
     rows = [(run, kernel) for run in runs for kernel in run.run.report.kernels]
     if not rows:
         return None
     total, rows = len(rows), rows[:LAUNCHES_SHOWN]
     counters, notes = _pack_counter_columns(runs, rows)
-    columns: list[LongColumn] = [
-        (head, [read(kernel) for _, kernel in rows]) for head, read in LAUNCH_COLUMNS
+    origins = {run.run.id: find_time_origin(run.run) for run in runs}
+    launches = [
+        kernel
+        if kernel.start_ns is None
+        else kernel._replace(start_ns=kernel.start_ns - origins[run.run.id])
+        for run, kernel in rows
     ]
+    columns: list[LongColumn] = [(head, list(map(read, launches))) for head, read in LAUNCH_COLUMNS]
     if len(runs) > 1:
         columns.insert(0, (("run", "", "text"), [run_label(run.run) for run, _ in rows]))
     return pack_long_table(
         "launches", columns, len(rows), total - len(rows), counters, notes, names
     )
-
-
-@lru_cache(maxsize=4096)
-def _format_sides(x: int | None, y: int | None, z: int | None) -> str | None:
-    sides = (x, y, z) if z not in (None, 1) else (x, y) if y not in (None, 1) else (x,)
-    return None if x is None else "×".join(map(str, sides))
 
 
 def _sum_shared_bytes(kernel: Kernel) -> int | None:
@@ -323,14 +322,14 @@ LAUNCH_COLUMNS: tuple[tuple[tuple[str, str, str], Callable[[Kernel], Any]], ...]
     (("direction", "", "text"), attrgetter("direction")),
     (("step", "", "int"), attrgetter("step")),
     (("time", "ns", "time"), attrgetter("duration_ns")),
-    (("start", "ns", "start"), attrgetter("start_ns")),
+    (("start", "ns", "time"), attrgetter("start_ns")),
     (
         ("grid", "", "text"),
-        lambda kernel: _format_sides(kernel.grid_x, kernel.grid_y, kernel.grid_z),
+        lambda kernel: format_sides(kernel.grid_x, kernel.grid_y, kernel.grid_z),
     ),
     (
         ("block", "", "text"),
-        lambda kernel: _format_sides(kernel.block_x, kernel.block_y, kernel.block_z),
+        lambda kernel: format_sides(kernel.block_x, kernel.block_y, kernel.block_z),
     ),
     (("registers", "", "int"), attrgetter("registers")),
     (("shared", "B", "int"), _sum_shared_bytes),

@@ -109,11 +109,7 @@ def split_at_first_sentence_or_clause(text: str, max_characters: int = LONGEST) 
         return sentence, following
     for mark in _CLAUSES:
         end = sentence.rfind(mark, 0, max_characters)
-        # inside of brackets, also of a kernel's name
-        while end > 0 and any(
-            sentence.count(opening, 0, end) != sentence.count(right, 0, end)
-            for opening, right in ("()", "<>")
-        ):
+        while end > 0 and _is_in_brackets(sentence[:end]):
             end = sentence.rfind(mark, 0, end)
         if end >= max_characters // 4:
             after = sentence[end:].lstrip(";:, ")
@@ -123,6 +119,13 @@ def split_at_first_sentence_or_clause(text: str, max_characters: int = LONGEST) 
     end = sentence.rfind(" ", max_characters // 4, max_characters - 1)
     end = end if end > 0 else max_characters - 2
     return f"{sentence[:end]} …", f"… {sentence[end:].lstrip()} {following}".strip()
+
+
+def _is_in_brackets(text: str) -> bool:
+    """Return whether the end of a text is inside of brackets, also of a kernel's name; a shortened
+    name ends with its ellipsis."""
+    since = text.rpartition("… ")[2]
+    return any(since.count(left) != since.count(right) for left, right in ("()", "<>"))
 
 
 @dataclass(frozen=True, slots=True)

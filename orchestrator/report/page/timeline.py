@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import count
+from itertools import chain, count
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from perfctl.orchestrator.ledger.usage.counters import (
     get_counter_unit,
 )
 from perfctl.orchestrator.ledger.usage.intervals import (
+    Timed,
     get_end_ns,
     get_start_ns,
     has_start_and_duration,
@@ -60,7 +61,7 @@ KERNELS_MAX = 8
 """Kernels below one layer and direction; the others are one part."""
 FAMILIES = 30
 """Kernels below one family, where no layer is known."""
-UNKNOWN = "no layer"
+UNKNOWN = "not attributed"
 
 
 class TimelineBar(NamedTuple):
@@ -94,6 +95,14 @@ class _TimelineTrack:
 
 KeyNumbers = defaultdict[Any, int]
 """Name, text or place -> its number in a view; a new key gets the next."""
+
+
+def find_time_origin(run: Run) -> int:
+    """Return when the first event of a run was recorded: times on the page count from there."""
+    report = run.report
+    timed: Iterable[Timed] = chain(report.ranges, report.kernels, report.copies, report.op_calls)
+    starts = [item.start_ns for item in timed if item.start_ns is not None]
+    return min([*starts, *(sample.at_ns for sample in report.counter_samples)], default=0)
 
 
 def build_timelines(
@@ -150,7 +159,7 @@ def _build_timeline(
     if untimed := sum(not has_start_and_duration(kernel) for kernel in run.report.kernels):
         notes.append(f"{untimed:,} kernels without start or duration are not drawn")
     bars = [bar for track in tracks for bar in track.bars]
-    begin, end = min(bar.start for bar in bars), max(bar.end for bar in bars)
+    begin, end = find_time_origin(run), max(bar.end for bar in bars)
     if opened is None or opened[1] - opened[0] > NEARLY_ALL * (end - begin):
         opened, part_name = (begin, end), "all of it"
     names, texts, places = (KeyNumbers(count(1).__next__, {first: 0}) for first in ("", "", None))
@@ -298,15 +307,16 @@ def _make_projected_tracks(run: Run) -> Iterator[_TimelineTrack]:
 def _make_stream_tracks(run: Run, short: ShortNames) -> Iterator[_TimelineTrack]:
     streams: dict[tuple[str, int, int], list[TimelineBar]] = defaultdict(list)
     for kernel in (kernel for kernel in run.report.kernels if has_start_and_duration(kernel)):
+        shapes = (
+            ("grid", format_sides(kernel.grid_x, kernel.grid_y, kernel.grid_z)),
+            ("block", format_sides(kernel.block_x, kernel.block_y, kernel.block_z)),
+        )
         bar = TimelineBar(
             get_start_ns(kernel),
             round(kernel.duration_ns or 0),
             short.get(kernel.name, kernel.name)[:1000],
             _find_layer_pass(kernel),
-            _format_launch_shape(
-                (kernel.grid_x, kernel.grid_y, kernel.grid_z),
-                (kernel.block_x, kernel.block_y, kernel.block_z),
-            ),
+            "; ".join(f"{name} {shape}" for name, shape in shapes if shape),
             kernel.range_number,
         )
         stream = -1 if kernel.stream is None else kernel.stream
@@ -352,13 +362,10 @@ def _make_counter_tracks(run: Run) -> Iterator[_TimelineTrack]:
 
 
 @lru_cache(maxsize=4096)
-def _format_launch_shape(*sides: tuple[int | None, ...]) -> str:
-    """Grid and block, as far as they are known."""
-    return "; ".join(
-        f"{name} {'×'.join(str(size) for size in sizes if size is not None)}"
-        for name, sizes in zip(("grid", "block"), sides, strict=True)
-        if sizes[0] is not None
-    )
+def format_sides(x: int | None, y: int | None, z: int | None) -> str | None:
+    """Return "18×256", without trailing sides of 1; None if not even x is known."""
+    sides = (x, y, z) if z not in (None, 1) else (x, y) if y not in (None, 1) else (x,)
+    return None if x is None else "×".join(map(str, sides))
 
 
 def _format_range_name(item: Range) -> str:

@@ -28,6 +28,7 @@ from perfctl.orchestrator.ledger.usage.training import (
     measure_passes,
 )
 from perfctl.orchestrator.report.numbers import format_all_digits, format_percent, format_si
+from perfctl.orchestrator.report.page.timeline import find_time_origin
 from perfctl.orchestrator.report.tables import (
     RUN,
     Cell,
@@ -543,21 +544,18 @@ def build_idle_gap_tables(runs: Sequence[RunUsage], names: ShortNames) -> tuple[
     wait_columns = [
         RUN,
         time_column("wait", order="descending"),
-        time_column("begins at", "from the start of the first kernel"),
+        time_column("begins at", "from the first event of the run, as in the timeline"),
         text_column("cause"),
         name_column("after"),
         name_column("before"),
         name_column("range around the gap", "innermost host range at the middle of the gap"),
     ]
-    begun = {
-        item.run.id: min(kernel.start_ns or 0 for kernel in item.run.report.kernels)
-        for item in idle
-    }
+    origins = {item.run.id: find_time_origin(item.run) for item in idle}
     waits = [
         [
             item.run,
             wait.length_ns,
-            wait.start_ns - begun[item.run.id],
+            wait.start_ns - origins[item.run.id],
             wait.cause,
             _kernel_name_cell(wait.after, "the capture range begins here", names),
             _kernel_name_cell(wait.before, "the capture range ends here", names),

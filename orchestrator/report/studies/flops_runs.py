@@ -39,6 +39,7 @@ from perfctl.orchestrator.report.tables import (
 )
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.statistics import group_by
+from perfctl.records.report import pluralize_count
 from perfctl.records.run import Run
 
 MOMENTS = {
@@ -288,7 +289,7 @@ def build_training_chapter(compared: ComparedNetworks) -> View:
             loss = f", loss {last.loss:.4f}" if last.loss is not None else ""
             on = "drawn digits" if data == "synthetic" else "the test data"
             number = _number_epoch(run, last.number)
-            after = "" if number is None else f" after {number} epoch{'' if number == 1 else 's'}"
+            after = "" if number is None else f" after {pluralize_count(number, 'epoch')}"
             findings.append(f"{lead}Accuracy {format_percent(last.accuracy)}{loss} on {on}{after}.")
     labelled = [
         (label if len(trained) > 1 else "", run)

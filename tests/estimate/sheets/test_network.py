@@ -57,8 +57,8 @@ def test_the_totals_are_the_sums(sheet):
     )
 
 
-def document(form, model, sheet):
-    return FORMS[form](build_network_sheets_view(NetworkSheets(model, {BATCH: sheet}, ())))
+def document(form, model, sheet, problems=()):
+    return FORMS[form](build_network_sheets_view(NetworkSheets(model, {BATCH: sheet}, problems)))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -105,6 +105,8 @@ def test_what_is_not_known_is_said_and_totals_are_at_least():
     text = document("md", "net", sheet)
     assert text.count("unknown") == 3
     assert "| not called |" in text
+    stopped = document("md", "net", sheet, ["odd: RuntimeError: no such operator"])
+    assert "| forward stopped before it |" in stopped and "not called" not in stopped
     assert text.count("≥ ") == 3 and "≥ 48" not in text, "what was written is known"
     assert "backward FLOP" not in text, "there was none"
 

@@ -79,4 +79,12 @@ def test_one_value_a_quantity_known_units_short_notes_and_the_largest_share_firs
         "all": " ".join(find_texts("([^<]*<)", html)),
     }
     assert seen["findings"] and seen["all"]
+    for group in html.split("<article ")[1:]:
+        layers = find_texts('<th scope="rowgroup".*?<b>(.*?)</b>', group)
+        for number in re.findall(r"bound of (\d+) layers and passes", group):
+            assert int(number) == len(layers) - layers.count("not attributed")
+    for chapter in html.split("<section ")[1:]:
+        titles = find_texts("<h3[^>]*>(.*?)</h3>", chapter)
+        captions = find_texts("<figcaption>([^<]+)", chapter)
+        assert not set(titles) & set(captions), "a caption repeats its chapter's title"
     assert list(judge_text(seen)) == []

@@ -4,8 +4,11 @@ import pytest
 
 from perfctl.orchestrator.ledger.ledger import build_ledger
 from perfctl.orchestrator.ledger.prepared import group_into_studies
+from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.orchestrator.report.page import timeline
 from perfctl.orchestrator.report.page.about import build_missing_values_table
+from perfctl.orchestrator.report.page.kernels import pack_launches_table
+from perfctl.orchestrator.report.page.usage import build_idle_gap_tables
 from perfctl.orchestrator.report.tables import encode_integers
 from perfctl.records.report import Copy, Gap, Kernel, OpCall, Range
 from tests.make import synthetic
@@ -141,6 +144,22 @@ def test_kernels_name_the_range_around_their_launch_and_ranges_are_projected_to_
         "its kernels and copies took 70.0 ns" in view["texts"]
         or "its kernels and copies took 70 ns" in view["texts"]
     )
+
+
+def test_launches_idle_gaps_and_the_timeline_count_from_the_first_event_of_a_run():
+    ranges = [Range(0, "load", None, 500, 100, 7, 0, None)]
+    kernels = [Kernel(n, "k", start_ns=4_000 * (n + 1), duration_ns=1_000) for n in range(2)]
+    run = synthetic.make_run(ranges=ranges, kernels=kernels)
+    (view,) = timeline.build_timelines([run], {}, {})
+    (prepared,) = (item for study in group_into_studies([run]) for item in study.prepared_runs)
+    launches = pack_launches_table([prepared], {})
+    _, longest = build_idle_gap_tables([RunUsage(run)], {})
+    starts = next(item for item in launches.columns if item["label"] == "start")
+    begins = [column.label for column in longest.columns].index("begins at")
+    assert [start for start, *_ in bars(view, "kernels, stream not recorded")] == [3_500, 7_500]
+    first, *steps = read_integers(starts["s"], 2, differences=True)
+    assert [starts["b"] + first, *(starts["b"] + step for step in steps)] == [3_500, 7_500]
+    assert [row[begins].value for row in longest.rows] == [4_500]
 
 
 def test_ncu_has_no_timeline_and_the_missing_values_say_why():

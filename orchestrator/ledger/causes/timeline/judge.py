@@ -217,7 +217,7 @@ def detect_launch_bound(timeline: Timeline) -> RunVerdict | None:
         return None
     text = (
         f"Launch bound: of the {format_ns(timeline.total_ns)} of {timeline.measured_span_text}, "
-        f"{format_ns(idle)} ({format_share(share)}) is idle in {len(gaps):,} gaps of "
+        f"{format_ns(idle)} ({format_share(share)}) is idle in gaps of "
         f"{QUEUED_NS / 1000:g} to {LAUNCH_NS / 1000:g} µs between {len(kernels):,} kernels, which "
         "suggests that each ends before the host launches the next. A CUDA graph would save at "
         f"most {format_share(share)}"
