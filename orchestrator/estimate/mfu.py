@@ -478,7 +478,7 @@ class MfuAudit:
     peak: DevicePeak
     recompute: str | float
     exact: ConventionRow
-    """Every product that runs, attention as the whole square: ``perfctl estimate`` does so without sliding windows."""
+    """Every product that runs, attention as the whole square, also of sliding windows."""
     causal: ConventionRow
     """Every product that runs, attention with only the scores that the mask leaves."""
     rows: tuple[ConventionRow, ...]

@@ -68,7 +68,7 @@ def read_decoder_facts(model: torch.nn.Module, name: str) -> DecoderFacts:
                 head = module
     config: Any = getattr(model, "config", None)
     if getattr(config, "is_encoder_decoder", False):
-        problem = "its encoder and its decoder read different tokens, and MFU formulas have one kind"
+        problem = "its encoder and its decoder read different tokens, MFU formulas know one"
         raise ModelError(f"{name}: {problem}", "Use perfctl estimate to count its FLOPs")
     text_config = get_text_config(config)
     windows, notes = _read_attention_windows(text_config)
