@@ -70,8 +70,8 @@ class CalculatorPage:
 class CalculatorOptions:
     """Write an offline HTML calculator for training time, cost and memory.
 
-    Its times are within 1% of those of 'perfctl predict'. Through 'perfctl serve', it also accepts
-    the parameters of the families. 1 multiply-add = 2 FLOPs.
+    Its times are within 0.5% of those of 'perfctl predict'. Through 'perfctl serve', it also
+    accepts the parameters of the families. 1 multiply-add = 2 FLOPs.
 
     Raises UsageError for a model that torchvision does not have and if the page exists,
     PerfctlError for a store or price table that cannot be read.

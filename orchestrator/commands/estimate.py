@@ -54,6 +54,15 @@ UNITS = {
     "G": 2**30,
 }
 
+EXCLUDED_OPTIONS = {
+    "parallel": ("prompt", "against", "sheet", "check"),
+    "against": ("prompt", "layer", "sheet", "check", "memory"),
+    "check": ("memory",),
+    "sheet": ("memory",),
+}
+"""Options of which each output would ignore the others."""
+MEMORY_DEFAULTS = {"gpu": None, "attention": "auto", "update": "auto", "reserve": RESERVE}
+
 
 def parse_byte_size(text: str, field: str, min_bytes: int) -> int:
     """ "8GiB", "500MB" or "8589934592" as bytes. Raises UsageError."""
@@ -163,21 +172,17 @@ def run_estimate(options: EstimateOptions, events: Events) -> EstimateResult:
         load_formulas(options.formulas)
     request = replace(extract_part(options, Request), memory=False)
     request = replace(request, memory=options.limit is not None or options.parallel is not None)
-    other_options = {"prompt": request.prompt, "against": options.against, "sheet": options.sheet}
-    for name, value in {**other_options, "check": options.value}.items():
-        if options.parallel is not None and value:
-            raise UsageError(f"`parallel` and `{name}` exclude each other", f"Omit `{name}`")
+    _refuse_ignored_options(options)
     if request.prompt is not None:
         return _estimate_generated_text(options, request)
     if options.against:
         return EstimateResult(options, _compare_flop_counters(options, request), None)
     from perfctl.orchestrator.estimate.session import check_manual_value, estimate_model
 
-    has_sheets = options.sheet or options.value is not None
     estimates = estimate_model(
         request,
         options.batch,
-        limit=None if has_sheets else options.limit,
+        limit=options.limit,
         reserve=options.reserve,
         progress=events.progress,
     )
@@ -203,6 +208,33 @@ def run_estimate(options: EstimateOptions, events: Events) -> EstimateResult:
     if problems:
         problem = f"{problems[0]}. The output covers only the operations before the error"
     return EstimateResult(options, output, problem)
+
+
+def _refuse_ignored_options(options: EstimateOptions) -> None:
+    """Raise UsageError for an option that the chosen output would ignore."""
+    stated = {
+        "parallel": options.parallel,
+        "against": options.against,
+        "sheet": options.sheet,
+        "check": options.value is not None,
+        "prompt": options.prompt,
+        "layer": options.layer,
+        "memory": options.limit,
+    }
+    for name, other_names in EXCLUDED_OPTIONS.items():
+        for other_name in other_names:
+            if stated[name] and stated[other_name]:
+                raise UsageError(
+                    f"`{name}` and `{other_name}` exclude each other", f"Omit `{other_name}`"
+                )
+    if options.against and len(options.batch) > 1:
+        raise UsageError("`against` needs a single `batch`", "Name one batch size")
+    for name, default in MEMORY_DEFAULTS.items():
+        has_memory = options.limit or (options.parallel and name != "reserve")
+        if getattr(options, name) != default and not has_memory:
+            raise UsageError(f"`{name}` needs `memory`", "Set `memory`, for example 80GiB")
+    if options.mode == "infer" and options.optimizer not in (None, "none"):
+        raise UsageError("`optimizer` needs `mode` train", "Omit `optimizer`")
 
 
 def _plan_memory_across_gpus(

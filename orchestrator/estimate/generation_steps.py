@@ -350,8 +350,8 @@ def _list_model_notes(facts: _GeneratorFacts, prefill: Estimate, end: int) -> tu
 def _list_counting_notes(cache: KvCache | None, generate: int, traced: int) -> list[str]:
     notes = [
         (
-            "attention: prefill computes the full square of scores, masked or not; decode "
-            "computes every earlier key"
+            "attention: a causal mask does not reduce the count, a sliding window does: decode "
+            "computes the keys of the cache and the new one"
         )
     ]
     if generate:

@@ -125,8 +125,8 @@ class DecoderSizes:
         return 6 * macs * share
 
     def list_exact_terms(self) -> dict[str, float]:
-        """Return what ``perfctl estimate`` counts of forward and backward: the products that run,
-        attention as the whole square."""
+        """Return the products of forward and backward that run, with attention as the whole square,
+        as ``perfctl estimate`` counts it without sliding windows."""
         return {
             "weights": 6 * self.products,
             "router": 6 * self.router,
@@ -225,7 +225,7 @@ class MfuConvention:
 EXACT = MfuConvention(
     "exact",
     "executed matrix multiplications, full square",
-    "perfctl estimate",
+    "perfctl estimate, with sliding windows as the full square",
     "whole square",
     "sequence",
     RUN,
@@ -478,7 +478,7 @@ class MfuAudit:
     peak: DevicePeak
     recompute: str | float
     exact: ConventionRow
-    """Every product that runs, attention as the whole square: what ``perfctl estimate`` counts."""
+    """Every product that runs, attention as the whole square, also of sliding windows."""
     causal: ConventionRow
     """Every product that runs, attention with only the scores that the mask leaves."""
     rows: tuple[ConventionRow, ...]

@@ -41,7 +41,7 @@ def add_lm_head(reference: str) -> str:
 
 
 def read_decoder_facts(model: torch.nn.Module, name: str) -> DecoderFacts:
-    """Raises ModelError for a model without a table of tokens: it is no language model."""
+    """Raises ModelError for a model without a table of tokens, and for an encoder-decoder."""
     import torch
 
     modules = dict(model.named_modules())
@@ -67,6 +67,9 @@ def read_decoder_facts(model: torch.nn.Module, name: str) -> DecoderFacts:
             ):
                 head = module
     config: Any = getattr(model, "config", None)
+    if getattr(config, "is_encoder_decoder", False):
+        problem = "its encoder and its decoder read different tokens, MFU formulas know one"
+        raise ModelError(f"{name}: {problem}", "Use perfctl estimate to count its FLOPs")
     text_config = get_text_config(config)
     windows, notes = _read_attention_windows(text_config)
     if _is_masked_language_encoder(config):

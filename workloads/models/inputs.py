@@ -49,9 +49,10 @@ def infer_transformers_inputs(model: Any, seq: int | None) -> ModelInputs | None
         read_config_size(config, name) is not None
         for name in ("image_token_id", "image_token_index")
     )
-    suffix = ""
+    suffix, length, limit = "", 0, None
     if "input_ids" in parameters:
-        length = seq or min(TOKENS, read_config_size(text, "max_position_embeddings") or TOKENS)
+        limit = read_config_size(text, "max_position_embeddings")
+        length = seq or min(TOKENS, limit or TOKENS)
         inputs.add_sequence_input("input_ids", length)
         suffix = (
             "; text alone, without images"
@@ -79,9 +80,12 @@ def infer_transformers_inputs(model: Any, seq: int | None) -> ModelInputs | None
         and "decoder_input_ids" in parameters
         and getattr(config, "is_encoder_decoder", False)
     ):
-        length = seq or min(TOKENS, read_config_size(text, "max_target_positions") or TOKENS)
+        limit = limit or read_config_size(text, "max_target_positions")
+        length = seq or min(TOKENS, limit or TOKENS)
         inputs.add_sequence_input("decoder_input_ids", length)
         suffix = "; `seq` sets the lengths"
+    if limit is not None and length > limit:
+        suffix += f". The model was made for {limit:,} positions"
     return _add_inputs_note(inputs, suffix)
 
 

@@ -273,6 +273,10 @@ def test_a_language_model_with_pictures_is_taken_with_text_alone_and_says_so():
     assert found is not None
     assert list(found.tensors) == ["input_ids"]
     assert "text alone" in found.note
+    assert "2,048 positions" not in found.note
+    longer = inputs.infer_transformers_inputs(model, 5000)
+    assert longer is not None
+    assert longer.note.endswith(". The model was made for 2,048 positions")
 
 
 def test_a_diffusion_model_takes_noise_time_and_text():
