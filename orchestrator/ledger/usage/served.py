@@ -213,17 +213,14 @@ def count_inferred_graph_kernels(report: Report) -> tuple[int, int, float] | Non
 def select_graph_kernels(kernels: Sequence[Kernel]) -> list[Kernel]:
     """Return the kernels of CUDA or HIP graphs: of a graph's node, or of a launch call with several
     kernels."""
-    calls = Counter(
-        (kernel.process, kernel.correlation)  # processes number their calls alike
-        for kernel in kernels
-        if kernel.correlation is not None
-    )
+    # Processes number their calls alike.
+    calls = Counter((kernel.process, kernel.correlation) for kernel in kernels)
     return [
         kernel
         for kernel in kernels
         if kernel.graph_id is not None
         or kernel.graph_node_id is not None
-        or calls[kernel.process, kernel.correlation] > 1
+        or (kernel.correlation is not None and calls[kernel.process, kernel.correlation] > 1)
     ]
 
 
