@@ -123,7 +123,7 @@ class OperatorDispatchMode(TorchDispatchMode):
                 live.enter_node(node._sequence_nr())
             live.track_results(result, *layer_and_direction, plan.name)
             if func is torch.ops.aten.add.Tensor and node is not None:
-                live.note_gradient_sum(*args[:2], result)
+                live.note_gradient_sum(args[0], args[1], result)
             live.note_scratch(
                 as_cuda.count_scratch_bytes(plan.name, args), *layer_and_direction, plan.name
             )
