@@ -57,6 +57,8 @@ def compute_inference_lines(plan: Plan, precision: str = "fp32") -> tuple[Memory
 class _LiveGradient:
     per_sample: int
     holders: int = 0
+    is_view: bool = False
+    """Whether it is a view of another gradient."""
 
 
 class PlanStepReplay:
@@ -199,19 +201,22 @@ class PlanStepReplay:
                 gradient = _LiveGradient(self.value * layer.input_elements)
                 self.allocate(0, gradient.per_sample)
             gradient.holders += 1
+            gradient.is_view |= layer.kind in ("concat", "flatten")
             pairs.append((source_index, gradient))
         return pairs
 
     def _accumulate_gradient(self, source_index: int, gradient: _LiveGradient) -> None:
-        """Put a gradient to those that other readers of the same layer gave: a new sum of two, as a
-        trace has it.
+        """Put a gradient to those that other readers of the same layer gave.
 
-        Autograd adds in place if nobody else holds the first
-        (torch/csrc/autograd/input_buffer.cpp): a step may need less.
+        Autograd adds in place if nobody else holds the first, and it is no view
+        (torch/csrc/autograd/input_buffer.cpp).
         """
         before = self.gradients.get(source_index)
         if before is None:
             self.gradients[source_index] = gradient
+            return
+        if before.holders == 1 and not before.is_view:
+            self._release_gradient(gradient)
             return
         both = _LiveGradient(self.value * self.layers[source_index].output_elements, 1)
         self.allocate(0, both.per_sample)

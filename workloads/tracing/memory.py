@@ -56,6 +56,10 @@ class LiveStorages:
         self.first: tuple[TensorAllocation, ...] = ()
         """The storages until ``start_measured_step``."""
         self.alive: dict[int, StorageSlot] = {}
+        self.last_sum: tuple[int, int] | None = None
+        """Keys of the first gradient and of the sum, if the last operation was autograd's sum."""
+        self.node = self.node_began = 0
+        """The running autograd node, and the clock at its begin."""
         self.forward_ends = 0
         self.backward_ends = 0
 
@@ -71,11 +75,36 @@ class LiveStorages:
             self.alive[-len(self.slots)] = self.slots[-1]
 
     def track_results(self, result: Any, layer: str, direction: str, op: str) -> None:
+        self.last_sum = None
         if isinstance(result, Tensor):
             self._track_tensor(result, "temporary", self.clock + 1, layer, direction, op)
         elif isinstance(result, (tuple, list)):
             for item in result:
                 self.track_results(item, layer, direction, op)
+
+    def enter_node(self, number: int) -> None:
+        """Note that the autograd node of this sequence number runs."""
+        if number != self.node:
+            self.node, self.node_began = number, self.clock
+
+    def note_gradient_sum(self, first: Tensor, other: Any, total: Tensor) -> None:
+        """Call after an addition in backward. If an earlier node made ``first``, autograd added
+        the running node's gradient to it.
+
+        Autograd adds in place if nobody else holds ``first``, which a view's base does, but never
+        in a dispatch mode (torch/csrc/autograd/input_buffer.cpp). ``first`` then dies before the
+        next operation.
+        """
+        storage, of_total = get_storage(first), get_storage(total)
+        slot = self.alive.get(storage._cdata) if storage is not None else None
+        if (
+            slot is not None
+            and slot.born <= self.node_began
+            and not first._is_view()
+            and other is not first
+            and torch.ops.aten.is_non_overlapping_and_dense.default(first)
+        ):
+            self.last_sum = storage._cdata, of_total._cdata
 
     def note_scratch(self, size: int, layer: str, direction: str, op: str) -> None:
         """``size`` bytes that the operation took beside its results and gave back at its end."""
@@ -112,9 +141,15 @@ class LiveStorages:
 
     def _note_freed(self, key: int, _: Any) -> None:
         slot = self.alive.pop(key, None)
-        if slot is not None:
-            self.clock += 1
-            slot.died = self.clock
+        if slot is None:
+            return
+        if self.last_sum is not None and self.last_sum[0] == key:  # the sum is in its storage
+            total = self.alive[self.last_sum[1]]
+            self.slots.remove(total)
+            self.alive[self.last_sum[1]], slot.watcher = slot, total.watcher
+            return
+        self.clock += 1
+        slot.died = self.clock
 
     def start_measured_step(self) -> None:
         self.first = tuple(map(_make_allocation, self.slots))
@@ -123,7 +158,7 @@ class LiveStorages:
             slot.born = 0
             if slot.category == "temporary" and slot.direction == "optimizer":
                 slot.category = "optimizer"
-        self.clock = self.forward_ends = self.backward_ends = 0
+        self.clock = self.forward_ends = self.backward_ends = self.node_began = 0
 
     def end_forward(self) -> None:
         """End of the forward: its temporaries that are still alive are activations for backward."""

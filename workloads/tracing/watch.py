@@ -22,7 +22,7 @@ from perfctl.records.report import Gap
 from perfctl.workloads.tracing import composites, operations
 from perfctl.workloads.tracing.composites import CompositeCall, GlobalModuleHooks, is_recurrent
 from perfctl.workloads.tracing.gradients import iterate_tensors
-from perfctl.workloads.tracing.layers import LayerFrame, ModuleNames
+from perfctl.workloads.tracing.layers import LayerFrame, ModuleNames, current_node
 from perfctl.workloads.tracing.memory import LiveStorages, get_storage
 from perfctl.workloads.tracing.notes import ENTRY, SCALAR, OperationNotes
 from perfctl.workloads.tracing.operations import OperatorPlan, is_nested
@@ -115,15 +115,17 @@ class OperatorDispatchMode(TorchDispatchMode):
             recorder.note_operator_safely(plan, args, kwargs, result)
         recorder.numbered = next_number()
         if recorder.live is not None:
-            recorder.live.track_results(
-                result, *recorder.get_running_layer_and_direction(), plan.name
-            )
             from perfctl.workloads.tracing import as_cuda
 
-            recorder.live.note_scratch(
-                as_cuda.count_scratch_bytes(plan.name, args),
-                *recorder.get_running_layer_and_direction(),
-                plan.name,
+            live, layer_and_direction = recorder.live, recorder.get_running_layer_and_direction()
+            node = current_node()
+            if node is not None:
+                live.enter_node(node._sequence_nr())
+            live.track_results(result, *layer_and_direction, plan.name)
+            if func is torch.ops.aten.add.Tensor and node is not None:
+                live.note_gradient_sum(args[0], args[1], result)
+            live.note_scratch(
+                as_cuda.count_scratch_bytes(plan.name, args), *layer_and_direction, plan.name
             )
         if recorder.watch is not None:
             recorder.watch.note_operator_reads(

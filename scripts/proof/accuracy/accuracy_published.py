@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from math import exp
@@ -190,7 +190,13 @@ def lines(every: Sequence[Row], fit: ShippedFit, found: HeldOut) -> Iterator[Lin
             if row.case.training and row.case.model.startswith("hf:") == chosen
         ]
         yield line(f"all training that no fit may see, {what}", mine, whole, None)
-    yield from _by_batch(every, fit)
+        for name in sorted({chip(row) for row in mine}):
+            its = [row for row in mine if chip(row) == name]
+            slower = float(np.median([whole(row) / row.seconds for row in its])) - 1.0
+            one = line(f"  {name}", its, whole, None, mine)
+            yield replace(one, note=f"{one.note}  median {slower:+.1%}")
+    yield from _not_learned(every, fit, hosts)
+    yield from _disagreements(every, fit)
     yield from _compiled(every, found)
     yield from _years(every, found)
     yield from _coverage(every, fit, found)
@@ -222,23 +228,68 @@ def cpu_lines(given: Sequence[Row]) -> list[Line]:
     ]
 
 
-def _by_batch(every: Sequence[Row], fit: ShippedFit) -> Iterator[Line]:
-    """Rows of published.csv under the fit that ships, which learned from those it may."""
-    rows = [row for row in every if " " not in row.source]
-    for first, last in ((1, 1), (2, 8), (9, 64), (65, 10**6)):
-        mine = [row for row in rows if first <= row.case.batch <= last]
-        ranges = [published.predict_published_step(fit, row.case, row.machine) for row in mine]
-        seconds = {id(row): step.seconds for row, step in zip(mine, ranges, strict=True)}
-        inside = [
-            step.low <= row.seconds <= step.high for row, step in zip(mine, ranges, strict=True)
-        ]
+def _not_learned(
+    every: Sequence[Row], fit: ShippedFit, hosts: Mapping[str, ShippedFit]
+) -> Iterator[Line]:
+    """Rows that taught no cost. Single samples taught the host's time: ``hosts`` has fits without
+    their chip's."""
+    mine = [row for row in every if not teaches(row) and not row.case.compiled]
+    ranges = {
+        id(row): published.predict_published_step(
+            hosts[chip(row)] if single(row) else fit, row.case, row.machine
+        )
+        for row in mine
+    }
+    for first, last in ((1, 10**6), (1, 1), (2, 8), (9, 64), (65, 10**6)):
+        chosen = [row for row in mine if first <= row.case.batch <= last]
+        held = [ranges[id(row)].low <= row.seconds <= ranges[id(row)].high for row in chosen]
+        batches = "every batch" if first == 1 < last else f"batch {first} to {last}"
         one = line(
-            f"published.csv, batch {first} to {last}",
-            mine,
-            lambda row, seconds=seconds: seconds[id(row)],
+            f"rows that taught no cost, {batches}",
+            chosen,
+            lambda row: ranges[id(row)].seconds,
             None,
         )
-        yield replace(one, note=f"{one.note}  in 90 %: {percent(float(np.mean(inside)))}")
+        yield replace(one, note=f"{one.note}  in 90 %: {percent(float(np.mean(held)))}")
+
+
+def _disagreements(every: Sequence[Row], fit: ShippedFit) -> Iterator[Line]:
+    """How far publications of one step are apart. No predictor that knows GPU, network, batch and
+    precision does better than the best single value of each step."""
+    steps = defaultdict[Any, list[Row]](list)
+    for row in every:
+        steps[row.source.startswith("timm"), row.machine.name, row.case].append(row)
+    for what, of, timm in (
+        ("publications", lambda row: (row.source, row.year), False),
+        ("publishers", lambda row: row.source, False),
+        ("timm with PyTorch 2.4 and 2.9", lambda row: row.year, True),
+    ):
+        groups = {
+            id(row): group
+            for key, group in steps.items()
+            if key[0] == timm and len({of(row) for row in group}) > 1
+            for row in group
+        }
+        mine = [row for row in every if id(row) in groups]
+        factors = [
+            max(row.seconds for row in group) / min(row.seconds for row in group)
+            for group in {id(group): group for group in groups.values()}.values()
+        ]
+
+        def between(row: Row, others: bool, groups: Any = groups, of: Any = of) -> float:
+            taken = [one for one in groups[id(row)] if not others or of(one) != of(row)]
+            return float(np.exp(np.mean(np.log([one.seconds for one in taken]))))
+
+        best = line(f"same step, {what}: best value", mine, lambda row: between(row, False), None)
+        apart = f"slowest over fastest: median {np.median(factors):.2f}, most {max(factors):.2f}"
+        yield replace(best, note=f"{best.note}  {len(factors)} steps, {apart}")
+        yield line("  from the others' value", mine, lambda row: between(row, True), None)
+        yield line(
+            "  from this fit, which learned some of them",
+            mine,
+            lambda row: published.predict_published_step(fit, row.case, row.machine).seconds,
+            None,
+        )
 
 
 def _compiled(every: Sequence[Row], found: HeldOut) -> list[Line]:

@@ -52,6 +52,49 @@ def test_the_peak_equals_mem_trackers_byte_for_byte(optimizer):
     assert find_memory_peak(traced.memory).bytes == wanted
 
 
+class Summed(torch.nn.Module):
+    """Its input's gradient is the sum of those of both branches."""
+
+    def __init__(self, branches):
+        super().__init__()
+        self.start, self.branches = torch.nn.Parameter(torch.zeros(6, 4, device="meta")), branches
+
+    def forward(self, inputs):
+        start = inputs * self.start
+        first, second = self.branches
+        return (first(start) + second(start)).exp()
+
+
+@pytest.mark.parametrize(
+    ("branches", "sums"),
+    [
+        ((torch.sin, torch.cos), 0),
+        ((lambda start: start, torch.cos), 0),  # a residual connection
+        ((lambda start: start, lambda start: start), 1),  # both gradients are one tensor
+        # a view's base holds the first gradient's storage, too
+        ((torch.sin, lambda start: start.t().exp().t()), 1),
+    ],
+)
+def test_autograd_sums_gradients_in_place_unless_the_first_is_held(branches, sums):
+    # torch.profiler sees on the CPU what a trace on meta claims
+    model = Summed(branches)
+    traced = trace_step(model, (torch.zeros(6, 4, device="meta"),), memory=True).memory
+    assert traced is not None
+    added = [one for one in traced.allocations if one.direction == "backward" and "add" in one.op]
+    assert [one.bytes for one in added] == [4 * 6 * 4] * sums
+    real = Summed(branches)
+    real.start = torch.nn.Parameter(torch.zeros(6, 4))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        output = real(torch.zeros(6, 4))
+        with torch.profiler.record_function("backward"):
+            output.backward(torch.ones_like(output))
+    names = [
+        event.name for event in sorted(profiler.events(), key=lambda one: one.time_range.start)
+    ]
+    names = names[names.index("backward") :]
+    assert (names.count("aten::add"), names.count("aten::add_")) == (sums, 1 - sums)
+
+
 @pytest.mark.parametrize(
     ("optimizer", "copies"),
     [("sgd", 0), ("momentum", 1), ("adam", 2), ("adamw", 2), ("adadelta", 2), ("rmsprop", 1)],

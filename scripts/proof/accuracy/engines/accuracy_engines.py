@@ -95,7 +95,7 @@ def engine_line(name: str, given: Sequence[Row], predicted: Mapping[str, float])
         [predicted[row.id] for row in given],
         measured,
         errors([row.floor() for row in given], measured),
-        gmacs([row.forward_macs_of_batch for row in given], measured),
+        gmacs([row.macs for row in given], measured),
     )
 
 
