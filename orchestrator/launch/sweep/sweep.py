@@ -240,12 +240,31 @@ def _start_command(
     listener.started(request.setting, stage)
     paths = request.paths
     stdout, stderr = paths.stdout, paths.stderr
+    is_noted = bool(
+        number
+        or request.program is None
+        or request.stops_early
+        or request.profiler_options.get("duration")
+        or request.profiler_options.get("whole")
+    )
+
+    def note_recorded_steps(seconds: float) -> bool:
+        nonlocal is_noted
+        if not is_noted and evidence.recorded_all_steps(request):
+            is_noted = True
+            remedy = "" if request.has_ranks else "; --no-to-end stops it"
+            listener.noted(
+                f"{request.setting}: all steps are recorded, and {request.workload} runs to its "
+                f"end{remedy}"
+            )
+        return command.is_recorded(seconds)
+
     if number:
         stdout, stderr = (
             path.with_name(f"{command.stage}-{path.name}") for path in (stdout, stderr)
         )
     return process_run.run_command(
-        command,
+        replace(command, is_recorded=note_recorded_steps),
         cwd=Path.cwd(),
         stdout=stdout,
         stderr=stderr,
