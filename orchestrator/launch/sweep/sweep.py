@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import shutil
 import signal
@@ -35,6 +36,8 @@ from perfctl.orchestrator.launch.sweep.request import RunResult, SweepListener, 
 from perfctl.orchestrator.options import check_batches
 from perfctl.workloads.spec import STOPPED_AFTER
 
+RUNS_ON_S = 5.0
+"""Seconds after the recorded steps until perfctl says that the program runs on."""
 PAUSE_S = (1.0, 3.0)
 """Shortest and longest wait, drawn at random so that two that collided do not collide again."""
 
@@ -248,9 +251,13 @@ def _start_command(
         or request.profiler_options.get("whole")
     )
 
+    recorded_s = math.inf
+
     def note_recorded_steps(seconds: float) -> bool:
-        nonlocal is_noted
-        if not is_noted and evidence.recorded_all_steps(request):
+        nonlocal is_noted, recorded_s
+        if not is_noted and recorded_s > seconds and evidence.recorded_all_steps(request):
+            recorded_s = seconds
+        if not is_noted and seconds >= recorded_s + RUNS_ON_S:
             is_noted = True
             remedy = "" if request.has_ranks else "; --no-to-end stops it"
             listener.noted(

@@ -70,7 +70,8 @@ def test_run_again_it_skips_what_is_whole_and_repeats_what_failed(tmp_path):
     assert [result.skipped for result in results] == [True, False, True]
 
 
-def test_a_program_that_runs_on_after_its_recorded_steps_is_told_of_once(tmp_path):
+def test_a_program_that_runs_on_after_its_recorded_steps_is_told_of_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(sweep, "RUNS_ON_S", 0)
     ends = (
         WRITES + "; import json, time; steps = [{'phase': 'step'}]"
         "; record = pathlib.Path(sys.argv[1]).with_name('workload.json')"
