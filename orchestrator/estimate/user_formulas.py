@@ -91,7 +91,9 @@ def parse_user_formula(text: str, source: str = "option") -> UserFormula:
     column of the mistake."""
     head = re.match(rf"\s*(.+?)\s*:(?={_TERM.pattern})", text)
     if head is None:
-        raise UsageError(f"invalid value '{text[:80]}' for `expect`", EXAMPLE)
+        other = re.match(r".+:\s*(\w+)\s*=", text)
+        reason = f": '{other[1]}' is not {' or '.join(QUANTITIES)}" if other else ""
+        raise UsageError(f"invalid value '{text[:80]}' for `expect`{reason}", EXAMPLE)
     formula = UserFormula(text, head[1], {}, source)
     terms: dict[str, FormulaTerm] = {}
     start = head.end()

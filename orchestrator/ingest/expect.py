@@ -98,6 +98,8 @@ def store_expectations(
                         raise
                     yield f"run {run_id}: {error}"
             write.replace_user_facts(connection, run_id, tuple(merged.values()), expected)
+            query = "SELECT EXISTS (SELECT 1 FROM kernel WHERE run_id = ?)"
+            (has_kernels,) = connection.execute(query, (run_id,)).fetchone()
             for formula_ in expected:
                 if not _has_matching_name(names, formula_.pattern):
                     listed = list(dict.fromkeys(extract_function_name(name) for name, _ in names))[
@@ -105,6 +107,8 @@ def store_expectations(
                     ]
                     has = f" (the report has {', '.join(listed)})" if listed else ""
                     yield f"run {run_id}: no kernel or range matches '{formula_.pattern}'{has}"
+                elif not has_kernels:
+                    yield f"run {run_id}: '{formula_.pattern}' matches ranges without kernels"
 
 
 def _evaluate_formula(formula: UserFormula | str, numbers: Mapping[str, Fraction]) -> Expectation:

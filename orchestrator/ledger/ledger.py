@@ -49,6 +49,7 @@ NEITHER = "the report has no counters, and perfctl has no rule for its kernels"
 NO_KERNEL = "the report recorded no kernel"
 
 NO_SHAPES = "no formula, because its shapes are unknown"
+NO_OPERATION = "no formula, because the recorded shapes contain no operation of it"
 
 GUESSED = "perfctl guessed the layer of some launches"
 NOT_TAKEN_OVER = "ncu excluded launches that repeat another, and its counts do not match them"
@@ -257,6 +258,7 @@ def _build_batch_rows(batch: PreparedBatch) -> tuple[list[LedgerRow], Unattribut
             _collect_row_calls(calls, *key, joins_passes=key in measured),
             counted.get(key, uncounted),
             derived.get(key),
+            NO_OPERATION if recorded else NO_SHAPES,
         )
         for key in sorted(_list_row_keys(calls, measured))
     ]
@@ -313,11 +315,16 @@ def _build_ledger_row(
     calls: tuple[LayerCall, ...],
     counted: Figure,
     derived: Figure | None,
+    no_estimate: str,
 ) -> LedgerRow:
+    """``no_estimate``: why a row without calls has no estimate."""
     times, timing = batch.layer_times, batch.timing_run
     source = timing if timing and timing.run.report.kernels else batch.counting_run
     kernels = source.row_kernels.get(key) if source else None
-    paper, time = _sum_estimated_flops(calls), times.rows.get(key) if times else None
+    paper = (
+        _sum_estimated_flops(calls) if calls else make_missing_figure("not_available", no_estimate)
+    )
+    time = times.rows.get(key) if times else None
     not_timed = f"no run at {_format_point(batch.batch)} timed its layers"
     if times is not None:
         not_timed = "the report has no range or kernel of it"
@@ -329,7 +336,10 @@ def _build_ledger_row(
     return LedgerRow(
         batch=batch.batch,
         layer=key[0],
-        kind=calls[0].kind if calls and key != OPTIMIZER else None,
+        # of the operator with the most FLOPs
+        kind=max(calls, key=lambda call: call.flops or 0).kind
+        if calls and key != OPTIMIZER
+        else None,
         direction=key[1],
         position=2 * 10**9 if key == OPTIMIZER else min(positions, default=10**9),
         estimated=paper,
@@ -396,8 +406,6 @@ def _collect_row_calls(
 
 
 def _sum_estimated_flops(parts: Sequence[LayerCall]) -> Figure:
-    if not parts:
-        return make_missing_figure("not_available", NO_SHAPES)
     known_flops = sum(call.flops or 0 for call in parts)
     lacking = [call for call in parts if call.flops is None]
     if not lacking:

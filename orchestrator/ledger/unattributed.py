@@ -56,6 +56,9 @@ NO_BACKWARD = "backward kernels, because the report has no ranges on the thread 
 NO_CALL = "launches outside every range, from another thread or process or a CUDA graph"
 COMPILED_CODE = "compiled code, whose layers share one range"
 BETWEEN = "script code between modules, such as the loss or clipping"
+AROUND_MODEL = (
+    "script code between modules, which the estimate omits after a step's last model call"
+)
 BETWEEN_THREADS = "time between the calls of the model in several threads"
 UNRECOGNISED = "unrecognized kernels"
 
@@ -99,6 +102,7 @@ def _explain_kernel_time(run: PreparedRun) -> tuple[UnattributedCause, ...]:
     directions = {item.direction for item in ranges.values()}
     directions |= {kernel.direction for kernel in report.kernels}
     directions -= {None, "optimizer"}
+    between = _describe_code_between(ranges)
     is_trained = any(item.phase in ("backward", "optimizer") for item in ranges.values())
     by_operator = bool(report.ops) and not any(item.layer for item in ranges.values())
     times: defaultdict[str, float] = defaultdict(float)
@@ -112,17 +116,17 @@ def _explain_kernel_time(run: PreparedRun) -> tuple[UnattributedCause, ...]:
                 cause = NO_FORMULA if run.run.expectations else NO_RANGES
             else:
                 lacks_backward = is_trained and not directions - {"forward", "recompute"}
-                cause = _explain_unattributed_kernel(kernel, ranges, lacks_backward=lacks_backward)
+                cause = _explain_unattributed_kernel(kernel, ranges, between, lacks_backward)
             times[cause] += kernel.duration_ns
             launches[cause] += 1
     return _rank_unattributed_causes(times, launches)
 
 
 def _explain_unattributed_kernel(
-    kernel: Kernel, ranges: Mapping[int, Range], *, lacks_backward: bool
+    kernel: Kernel, ranges: Mapping[int, Range], between: str, lacks_backward: bool
 ) -> str:
-    """Return why a kernel has no layer. ``lacks_backward``: the run trains, and no kernel is of a
-    backward pass."""
+    """Return why a kernel has no layer; ``between``, if script code launched it between modules.
+    ``lacks_backward``: the run trains, and no kernel is of a backward pass."""
     enclosing = list(walk_enclosing_ranges(kernel.range_number, ranges))
     if kernel.name.startswith("triton_") or any(
         item.name.startswith(COMPILED) for item in enclosing
@@ -133,7 +137,14 @@ def _explain_unattributed_kernel(
         return NO_BACKWARD
     if phase is not None:
         return _PHASES.get(phase, f"the phase {phase}")
-    return BETWEEN if any(item.step is not None for item in enclosing) else NO_CALL
+    return between if any(item.step is not None for item in enclosing) else NO_CALL
+
+
+def _describe_code_between(ranges: Mapping[int, Range]) -> str:
+    """Return what runs between modules. Without training, a step ends with a call of the model."""
+    phases = {item.phase for item in ranges.values()}
+    is_trained = phases & {"backward", "optimizer"} or not phases & {"forward", "inference"}
+    return BETWEEN if is_trained else AROUND_MODEL
 
 
 def _explain_range_time(run: Run) -> tuple[UnattributedCause, ...]:
@@ -150,12 +161,13 @@ def _explain_range_time(run: Run) -> tuple[UnattributedCause, ...]:
         for number, item in ranges.items()
         if item.name.startswith(("perfctl:step:", "perfctl:phase:"))
     }
+    between = _describe_code_between(ranges)
     times: defaultdict[str, float] = defaultdict(float)
     for number, own_ns in compute_self_times(ranges, opened | attributed).items():
         item = ranges[number]
         if number not in attributed and item.step is not None:
             phase = item.phase if item.name.startswith("perfctl:phase:") else None
-            cause = _PHASES.get(phase, f"the phase {phase}") if phase else BETWEEN
+            cause = _PHASES.get(phase, f"the phase {phase}") if phase else between
             times[cause] += max(own_ns, 0)
     in_threads = sum(
         item.duration_ns or 0 for item in ranges.values() if is_step_range_of_perfctl(item)

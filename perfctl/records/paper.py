@@ -46,7 +46,7 @@ class LayerCall(NamedTuple):
     macs: int | None
     """Multiply-adds. None when there is no formula; 0 when the operation has none."""
     flops: int | None
-    """2 x macs; elementwise work is not included."""
+    """2 x macs, and 1 for an odd registered formula; elementwise work is not included."""
     parameters: int | None
     read_bytes: int | None
     write_bytes: int | None

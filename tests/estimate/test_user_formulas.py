@@ -75,6 +75,11 @@ def test_a_text_without_pattern_or_quantity_is_refused(text):
         parse_user_formula(text)
 
 
+def test_an_unknown_quantity_is_named_beside_the_allowed_ones():
+    with pytest.raises(UsageError, match="`expect`: 'flopz' is not flops or bytes"):
+        parse_user_formula("x: flopz=2")
+
+
 @pytest.mark.parametrize(
     ("expression", "sizes"),
     [

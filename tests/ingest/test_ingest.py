@@ -84,6 +84,10 @@ def test_formulas_are_worked_out_for_each_run_also_of_a_report_that_is_there_alr
     text = "flops=2*N*batch, bytes=4*N"
     assert rows(store, stored) == [("nosuch", 2 * 1024 * 16, 4 * 1024, text, "option")]
     assert any("run 1: no kernel or range matches 'nosuch'" in line for line in heard.lines)
+    ranges = UserHints(expect=["perfctl:step:0: flops=1"])
+    ingest_paths(trace, store, hints=ranges, listener=heard)
+    assert any("'perfctl:step:0' matches ranges without kernels" in line for line in heard.lines)
+    ingest_paths(trace, store, hints=hints, listener=heard)
     with pytest.raises(UsageError, match=r"no parameter 'L' .*known: batch, N"):
         perfctl.ingest(trace, store, expect=["x: flops=L"])
     with pytest.raises(UsageError, match="'x' has several formulas"):

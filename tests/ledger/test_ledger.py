@@ -96,7 +96,7 @@ def test_a_guessed_layer_makes_an_estimate_and_says_so():
     assert (sure.guessed, sure.executed.state) == (0, "counted")
 
 
-UNKNOWN_SHAPES = "no formula, because its shapes are unknown"
+UNKNOWN_SHAPES = "no formula, because the recorded shapes contain no operation of it"
 
 
 def call(layer, direction, position, flops=10, kind="Linear"):
@@ -143,6 +143,14 @@ def test_rows_follow_the_network_then_the_direction_and_the_optimizer_is_last():
     assert (unknown.time_reason, unknown.share) == (None, 1)
     assert unknown.whole == "kernel time of all steps"
     assert (first.whole, first.basis, first.share, first.trusted) == (None, None, None, True)
+
+
+def test_a_row_without_recorded_shapes_says_so_and_its_kind_is_of_the_most_flops():
+    (unseen,) = ledger_of(timed_call("fc", "forward")).rows
+    assert unseen.estimated.reason == "no formula, because its shapes are unknown"
+    calls = (call("", "forward", 0, 0, "randn"), call("", "forward", 1, 10, "matmul"))
+    found = ledger_of(timed_call("fc", "forward", *calls))
+    assert row(found, "", "forward", 64).kind == "matmul"
 
 
 def test_an_optimizer_that_was_seen_layer_by_layer_has_rows_of_its_own():

@@ -4,6 +4,7 @@ from perfctl.orchestrator.ledger.analysis import analyse_study
 from perfctl.orchestrator.ledger.ledger import build_ledger
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.unattributed import (
+    AROUND_MODEL,
     BETWEEN,
     COMPILED_CODE,
     NO_BACKWARD,
@@ -137,7 +138,11 @@ def test_each_phase_is_named_on_either_clock(phase, cause):
     layer = span(3, "conv1:forward", 1, 25, layer="conv1", direction="forward")
     # 100 of the step, 60 of the phase, 25 of a layer in it.
     assert explain(make_run(ranges=[STEP, around, layer])) == [
-        (BETWEEN, (100 - 60) / (100 - 25), None),
+        (
+            AROUND_MODEL if phase in ("forward", "inference") else BETWEEN,
+            (100 - 60) / (100 - 25),
+            None,
+        ),
         (cause, (60 - 25) / (100 - 25), None),
     ]
 
@@ -159,6 +164,8 @@ def test_the_largest_cause_is_first_and_each_has_its_launches():
         (NO_CALL, 15 / 70, 1),
         (BETWEEN, 10 / 70, 1),
     ]
+    inference = [STEP, span(1, "perfctl:phase:inference", 0, phase="inference"), CONV]
+    assert explain(gpu(kernels[:2], inference)) == [(AROUND_MODEL, 1, 1)]
     unnumbered = [item._replace(step=None) for item in kernels[:3]]
     assert explain(gpu(unnumbered, ranges)) == [("autograd", 20 / 30, 1), (BETWEEN, 10 / 30, 1)], (
         "no launch states its step"

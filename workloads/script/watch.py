@@ -7,6 +7,7 @@ Imports torch.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -507,7 +508,30 @@ class ScriptWatch:
                 print_to_stderr(
                     f"{name} stopped after {self._marker.steps} steps; --to-end runs on"
                 )
+                self._stop_again()
                 raise SystemExit(0)  # of the script's own frames, so its handlers run
+
+    def _stop_again(self) -> None:
+        """Stop a script that catches SystemExit and runs on, at its next calls: once more by
+        SystemExit, then without its handlers."""
+        is_raised = False
+
+        def stop(*_: object) -> None:
+            nonlocal is_raised
+            # while the script handles the exception, it may call models (a final evaluation)
+            if isinstance(sys.exc_info()[1], SystemExit) or not can_stop_script_here():
+                return
+            if is_raised:
+                print_to_stderr(f"{self._keeper.name} caught the stop and ran on: perfctl ended it")
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(0)
+            is_raised = True
+            raise SystemExit(0)
+
+        exclude_hooks_from_compilation(stop)
+        handle = nn.modules.module.register_module_forward_pre_hook(stop)
+        self._undo = [handle.remove, call_after(torch.autograd, "backward", stop)]
 
     def _fill_record(self) -> None:
         self._filled = True

@@ -286,10 +286,9 @@ def sum_layer_calls(calls: Iterable[LayerCall], directions: Sequence[str]) -> Wo
     for call in selected:
         if call.macs is None:
             missing[call.kind] += call.calls
-    macs = sum(call.macs or 0 for call in selected)
     return WorkTotals(
-        macs,
-        2 * macs,
+        sum(call.macs or 0 for call in selected),
+        sum(call.flops or 0 for call in selected),
         sum(call.elementwise_flops or 0 for call in selected),
         tuple(sorted(missing.items())),
     )
@@ -342,7 +341,7 @@ def _build_layer_call(key: _Key, parts: _Parts, owners: dict[str, str]) -> Layer
         kind=kind,
         direction=direction,
         macs=macs,
-        flops=2 * macs,
+        flops=2 * macs + sum(part.odd_flops * op.calls for op, part in parts),
         parameters=parts[0][0].parameters if owners.get(layer) == kind else 0,
         read_bytes=sum(part.read_bytes * op.calls for op, part in parts),
         write_bytes=sum(part.write_bytes * op.calls for op, part in parts),

@@ -108,6 +108,8 @@ class CallWork:
     """FLOPs other than multiply-adds."""
     label: str = ""
     """Added to the layer's kind, for a row of its own: work that only some kernels do."""
+    odd_flops: int = 0
+    """1 for a registered formula whose FLOPs are not 2 x macs."""
 
 
 Works = tuple[CallWork, ...]

@@ -78,7 +78,7 @@ def _make_registered_work(name: str, function: Function, op: OpShape) -> Works:
             tensors.sum_output_bytes(),
             count_output_elements(op),
             f"{flops:,} FLOP, registered",
-            elementwise=remainder,
+            odd_flops=remainder,
         ),
     )
 

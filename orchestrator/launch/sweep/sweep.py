@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import shutil
 import signal
@@ -35,6 +36,8 @@ from perfctl.orchestrator.launch.sweep.request import RunResult, SweepListener, 
 from perfctl.orchestrator.options import check_batches
 from perfctl.workloads.spec import STOPPED_AFTER
 
+RUNS_ON_S = 5.0
+"""Seconds after the recorded steps until perfctl says that the program runs on."""
 PAUSE_S = (1.0, 3.0)
 """Shortest and longest wait, drawn at random so that two that collided do not collide again."""
 
@@ -240,12 +243,35 @@ def _start_command(
     listener.started(request.setting, stage)
     paths = request.paths
     stdout, stderr = paths.stdout, paths.stderr
+    is_noted = bool(
+        number
+        or request.program is None
+        or request.stops_early
+        or request.profiler_options.get("duration")
+        or request.profiler_options.get("whole")
+    )
+
+    recorded_s = math.inf
+
+    def note_recorded_steps(seconds: float) -> bool:
+        nonlocal is_noted, recorded_s
+        if not is_noted and recorded_s > seconds and evidence.recorded_all_steps(request):
+            recorded_s = seconds
+        if not is_noted and seconds >= recorded_s + RUNS_ON_S:
+            is_noted = True
+            remedy = "" if request.has_ranks else "; --no-to-end stops it"
+            listener.noted(
+                f"{request.setting}: all steps are recorded, and {request.workload} runs to its "
+                f"end{remedy}"
+            )
+        return command.is_recorded(seconds)
+
     if number:
         stdout, stderr = (
             path.with_name(f"{command.stage}-{path.name}") for path in (stdout, stderr)
         )
     return process_run.run_command(
-        command,
+        replace(command, is_recorded=note_recorded_steps),
         cwd=Path.cwd(),
         stdout=stdout,
         stderr=stderr,

@@ -293,7 +293,7 @@ def _build_ledger_group(
 def _list_layer_notes(rows: Sequence[LedgerRow]) -> Iterator[str]:
     first = rows[0]
     if not first.calls and first.layer:
-        yield "no formula: this module only calls others"
+        yield str(first.estimated.reason)
     if missing := dict.fromkeys(
         call.formula or call.kind for row in rows for call in row.calls if call.flops is None
     ):

@@ -125,9 +125,9 @@ def test_an_optimizers_steps_are_one_call():
 
 def test_totals_are_of_the_directions_asked_for_and_name_what_is_unknown():
     def call(direction, macs, kind="A", calls=1):
-        work = 3 if macs is not None else None
+        flops, work = (None, None) if macs is None else (2 * macs, 3)
         return LayerCall(
-            "a", kind, direction, macs, None, 0, 0, 0, 0, "", elementwise_flops=work, calls=calls
+            "a", kind, direction, macs, flops, 0, 0, 0, 0, "", elementwise_flops=work, calls=calls
         )
 
     calls = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from dataclasses import replace
 from itertools import pairwise
 
@@ -13,6 +14,7 @@ import pytest
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.profilers import nsys
 from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
+from perfctl.orchestrator.launch.program import parse_program
 from perfctl.orchestrator.launch.sweep import sweep
 from perfctl.orchestrator.launch.sweep.folders import parse_run_folder_name
 from perfctl.orchestrator.launch.sweep.options import SweepOptions, list_sweep_settings
@@ -66,6 +68,25 @@ def test_run_again_it_skips_what_is_whole_and_repeats_what_failed(tmp_path):
     started, results = run(request)
     assert started == [32]
     assert [result.skipped for result in results] == [True, False, True]
+
+
+def test_a_program_that_runs_on_after_its_recorded_steps_is_told_of_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(sweep, "RUNS_ON_S", 0)
+    ends = (
+        WRITES + "; import json, time; steps = [{'phase': 'step'}]"
+        "; record = pathlib.Path(sys.argv[1]).with_name('workload.json')"
+        "; record.write_text(json.dumps({'options': {'steps': 1}, 'steps': steps})); time.sleep(3)"
+    )
+    (tmp_path / "train.py").touch()
+    program = parse_program((sys.executable, str(tmp_path / "train.py")), None, {})
+    request = replace(asked(tmp_path, ends, (16,)), program=program, workload="train.py")
+    lines: list[str] = []
+    listener = SweepListener(noted=lines.append)
+    sweep.run_settings(request, listener)
+    told = "batch 16: all steps are recorded, and train.py runs to its end; --no-to-end stops it"
+    assert lines == [told]
+    sweep.run_settings(replace(request, to_end=False, again=True), listener)
+    assert lines == [told], "it stops by itself"
 
 
 def test_a_repetition_that_fails_harms_nothing_that_was_whole(tmp_path):

@@ -269,3 +269,48 @@ def test_a_script_that_stops_after_its_steps_exits_normally(tmp_path, words, var
     assert content["status"] == "ok"
     assert [row["number"] for row in content["steps"] if row["phase"] == "step"] == [0, 1, 2]
     assert content["environment"].get("stopped_after_steps") == ("5" if stopped else None)
+
+
+CATCHES = """
+import atexit
+import torch
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+atexit.register(lambda: print("at exit"))
+def train():
+    model(torch.ones(3, 4)).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "printed", "is_ended"),
+    [
+        (
+            "for number in range(99):\n    try: train()\n    except: print('caught', number)",
+            ["caught 2", "caught 3"],
+            True,
+        ),
+        (
+            "try:\n    while True: train()\nexcept: print('caught')\nmodel(torch.ones(3, 4))",
+            ["caught", "at exit"],
+            False,
+        ),
+        (
+            "try:\n    while True: train()\nfinally: print(len(model(torch.ones(3, 4))))",
+            ["3", "at exit"],
+            False,
+        ),
+    ],
+    ids=["in each step", "once", "a model in the handler"],
+)
+def test_a_script_that_catches_the_stop_ends_all_the_same(tmp_path, lines, printed, is_ended):
+    script, record = tmp_path / "catches.py", tmp_path / "record.json"
+    script.write_text(CATCHES + lines)
+    own = (*started.PERFCTL, "--record", str(record), "--steps", "2", "--warmup", "1", "--stop")
+    done = started.start(tmp_path, *own, "--", str(script))
+    assert (done.returncode, done.stdout.splitlines()) == (0, printed), done.stderr
+    ended = "perfctl: catches.py caught the stop and ran on: perfctl ended it"
+    assert (ended in done.stderr.splitlines()) == is_ended
+    content = json.loads(record.read_text())
+    assert (content["status"], content["environment"]["stopped_after_steps"]) == ("ok", "3")
