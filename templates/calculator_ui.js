@@ -52,7 +52,7 @@ const rateOf = (grid, row, place) => (grid.open ??= floats(grid.rates))[row * gr
 const byParts = (grid, model, choice) => {
   const { sums } = partsOf(grid, model, choice), [, rows, each, width, hostWidth] = costOf(grid, choice), host = each * model.operations;
   const gpu = Math.min(...rows.map((row) => sums.reduce((sum, amount, place) => sum + amount * rateOf(grid, row, place), 0)));
-  return { value: Math.max(gpu, host), low: Math.max(gpu / width, host / hostWidth), high: Math.max(gpu * width, host * hostWidth) };
+  return { hostLimits: host > gpu, value: Math.max(gpu, host), low: Math.max(gpu / width, host / hostWidth), high: Math.max(gpu * width, host * hostWidth) };
 };
 const cellOf = ({ grid, model }, choice) => {
   const place = grid.machines.indexOf(choice.device), layout = grid.layouts[model.layout];
@@ -300,14 +300,14 @@ const gpus = tableOf(byId("gpus"), [
 ], () => pressed(null));
 function showGpus(answers) {
   const able = (key) => answers.filter((a) => a.room?.fits !== false && a[key]), spans = (key) => able(key).map((a) => a[key].value), priced = able("cost").length;
-  const steps = durationIn(spans("step")), trainings = durationIn(spans("training")), fastest = Math.min(...spans("training")), cheapest = Math.min(...spans("cost"));
+  const steps = durationIn(spans("step")), trainings = durationIn(spans("training")), fastest = Math.min(...spans("training")), cheapest = Math.min(...spans("cost")), equal = spans("training").filter((v) => v === fastest).length;
   const inOrder = answers.toSorted((a, b) => (a.training?.value ?? Infinity) - (b.training?.value ?? Infinity) || 0); // stays where costs are equal or not known
   gpus.fill(`The same training on ${answers.length} devices, ${priced} of them with a price`, inOrder.map((a) => {
     const name = a.choice.device, button = make("button", { type: "button", "data-key": name, title: "Take this device" }, name), first = make("td", { class: "text s" });
     button.addEventListener("click", () => { choice.device = name; shows.device(); update(); });
     first.append(button);
     const mark = (text, title) => first.append(" ", make("span", { class: "mark", title }, text));
-    if (a.room?.fits !== false && a.training?.value === fastest) mark("fastest", "the shortest predicted training of these devices; compare the ranges, too");
+    if (a.room?.fits !== false && a.training?.value === fastest) mark(...(equal > 1 && a.time.hostLimits ? ["host-limited", `the shortest predicted training, of ${equal} devices alike: the host limits the step`] : ["fastest", "the shortest predicted training of these devices; compare the ranges, too"]));
     if (a.room?.fits !== false && a.cost?.value === cheapest) mark("cheapest", `the lowest predicted cost of the ${priced} devices with a price; compare the ranges, too`);
     const reason = a.impossible ?? a.reason ?? "", { room } = a, lacks = room?.fits === false, why = lacks ? memorySaid(room) : reason, at = (span) => (lacks ? null : span ?? null);
     const memory = room ? make("td", { class: lacks ? "refused" : "est", title: memorySaid(room) }) : nothingCell("not known");
@@ -330,8 +330,8 @@ function showWork(a) {
   const rows = a.time ? Object.entries(splitOf(a.network, a.choice)).map(([work, limits]) => [work, Object.values(limits).reduce((x, y) => x + y, 0), Object.entries(limits).reduce((x, y) => (y[1] > x[1] ? y : x))[0]]) : [];
   const total = rows.reduce((sum, [, amount]) => sum + amount, 0);
   works.fill(rows.length ? "A step of one GPU by kind of work, the longest first" : "Nothing to show", rows.filter(([, amount]) => amount > 0).sort((x, y) => y[1] - x[1]).map(([work, amount, limit]) => {
-    const part = amount / total, value = a.time.value * part;
-    return rowOf([textCell(work), estimated({ value, low: value, high: value }, duration), make("td", { class: "est" }, part < 0.0005 ? "< 0.1%" : `~ ${percent(part)}`), textCell(limit)], [work, value, part, limit]);
+    const part = amount / total, value = a.time.value * part, driver = a.time.hostLimits ? "host" : limit;
+    return rowOf([textCell(work), estimated({ value, low: value, high: value }, duration), make("td", { class: "est" }, part < 0.0005 ? "< 0.1%" : `~ ${percent(part)}`), textCell(driver)], [work, value, part, driver]);
   }));
 }
 

@@ -286,14 +286,18 @@ def _find_report_fault(path: Path) -> str | None:
     """Return what is wrong with a file that no parser knows although its name says that it is, or
     was, a report."""
     faults: list[str] = []
+    is_gzipped = path.name.endswith((".csv.gz", ".txt.gz"))
     try:
         with isolate_failure(path, faults.append, passing=(OSError,)):
-            if path.name.endswith(_PROFILERS) or (
-                path.name.endswith(_REPORTS) and parsers.is_incomplete_file(path)
+            if (
+                path.name.endswith(_PROFILERS)
+                or is_gzipped
+                or (path.name.endswith(_REPORTS) and parsers.is_incomplete_file(path))
             ):
                 parsers.parse(path)
     except (ReportError, OSError) as error:
-        return str(error)
+        is_of_others = is_gzipped and "gzip" not in str(getattr(error, "reason", ""))
+        return None if is_of_others else str(error)
     return faults[0] if faults else None
 
 

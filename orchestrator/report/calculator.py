@@ -25,6 +25,7 @@ from perfctl.orchestrator.predict.predict import Evidence
 from perfctl.orchestrator.predict.prices import Price
 from perfctl.orchestrator.predict.published import ShippedFit
 from perfctl.orchestrator.predict.published import load_shipped_fit as load_published
+from perfctl.orchestrator.report.numbers import format_memory_bytes
 from perfctl.orchestrator.report.prices import format_price_dates, list_price_publishers
 from perfctl.workloads.models.plan import (
     PARAMETERS,
@@ -346,7 +347,8 @@ def _describe_prediction_basis(contents: CalculatorContents) -> tuple[str, ...]:
     )
     return (
         *([f"Fitted to your own runs: {fits}. A fit applies to its device only."] if fits else []),
-        f"All other GPUs: fitted to {published.rows:,} steps that others published for "
+        f"All {'other ' if fits else ''}GPUs: fitted to {published.rows:,} steps that others "
+        "published for "
         f"{len(published.measured)} devices. A device or precision without published data has a "
         "wider range."
         if published is not None
@@ -371,8 +373,8 @@ def _describe_prediction_basis(contents: CalculatorContents) -> tuple[str, ...]:
         "'perfctl predict --device-spec' predicts for other devices.",
         (
             "Memory is the peak of the tensors in the selected precision, plus "
-            f"{RESERVE / 1e9:.2f} GB reserved on a GPU for the CUDA context, workspaces and the "
-            "allocator. The largest batch is an upper bound: "
+            f"{format_memory_bytes(RESERVE)} reserved on a GPU for the CUDA context, workspaces "
+            "and the allocator. The largest batch is an upper bound: "
             "'perfctl predict' replays the allocator, which cannot use every byte, and may find a "
             "slightly smaller batch."
         ),

@@ -88,7 +88,7 @@ def build_generation_view(output: GenerationOutput, *, has_layers: bool) -> View
 
 def _build_phase_row(phase: GenerationPhase) -> list[object]:
     first, last = phase.first_step_context, phase.last_step_context
-    context = f"{first:,}-{last:,}" if first != last else f"{first:,}"
+    context = f"{first:,}–{last:,}" if first != last else f"{first:,}"
     tokens = context if phase.tokens > 1 and phase.steps > 1 else f"{phase.tokens:,}"
     counts = [text_cell("" if phase.name == "total" else text) for text in (tokens, context)]
     return [

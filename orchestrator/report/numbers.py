@@ -170,19 +170,19 @@ def format_with_range(
     is_short: bool = False,
     write: WriteNumber = format_three_digits,
 ) -> str:
-    """Return "3.1 h (2.6 to 3.9 h)", in a column "3.1 h (2.6-3.9)"; only the value if its range is
+    """Return "3.1 h (2.6 to 3.9 h)", in a column "3.1 h (2.6–3.9)"; only the value if its range is
     empty. ``write``: makes a text of a number, by default three significant digits."""
     tail = f" {unit}" if unit else ""
     value, low, high = map(write, (span.value, span.low, span.high))
     if low == high:
         return f"{value}{tail}"
     if is_short:
-        return f"{value}{tail} ({low}-{high.removeprefix('$')})"
+        return f"{value}{tail} ({low}–{high.removeprefix('$')})"
     return f"{value}{tail} ({low} to {high}{tail})"
 
 
 def format_dollars_with_range(span: Span, *, is_short: bool = False) -> str:
-    """Return "$12.3 ($10.1 to $15.2)", in a column "$12.3 ($10.1-15.2)"."""
+    """Return "$12.3 ($10.1 to $15.2)", in a column "$12.3 ($10.1–15.2)"."""
     return format_with_range(span, is_short=is_short, write=format_dollars)
 
 

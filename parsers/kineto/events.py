@@ -300,8 +300,8 @@ class SortedEvents(msgspec.Struct):
     """Calls that return when the GPU has done its work."""
     captured: list[CapturedCall] = []
     """Launches, and begins and ends of captures, in the order of the trace."""
-    launches: int = 0
-    """Runtime and driver calls that launch a kernel or a graph."""
+    launches: list[int | None] = []
+    """Correlation ids of the runtime and driver calls that launch a kernel or a graph."""
     kernels: list[DeviceEvent] = []
     copies: list[DeviceEvent] = []
     memory: list[tuple[int, int, int]] = []
@@ -451,7 +451,8 @@ class SortedEvents(msgspec.Struct):
         args = _read_call_args(event)
         correlation = args.correlation
         is_launch = "Launch" in name
-        self.launches += is_launch
+        if is_launch:
+            self.launches.append(correlation)
         if is_launch and correlation is not None and "GraphLaunch" in name:
             self.graphs.add(correlation)
         if start is not None:

@@ -396,7 +396,7 @@ def _explain_no_kernel(events: SortedEvents) -> str:
             "no CUPTI permission, another tool or process that held CUPTI, or a profiler that "
             "ended before the GPU did"
         )
-        return f"{events.launches:,} launches recorded, {missing}: {cause}"
+        return f"{len(events.launches):,} launches recorded, {missing}: {cause}"
     if events.calls:
         cause = "no work ran on the GPU, or another process launched it"
         return f"{len(events.calls):,} CUDA calls and no launch recorded, {missing}: {cause}"
@@ -438,10 +438,10 @@ def _find_lost_events(events: SortedEvents) -> Iterator[Gap]:
     few kernels lack."""
     total, all_args = len(events.kernels), [event.args for event in events.kernels]
     correlations = [args.correlation for args in all_args]
-    launched = events.calls.keys() & set(correlations)
-    missing = events.launches - len(launched)  # several kernels of a graph have one call
+    launched = events.calls.keys() & set(correlations)  # of merged ranks, several calls have one
+    missing = sum(correlation not in launched for correlation in events.launches)
     if launched and missing > 0:
-        reason = f"{missing:,} of {events.launches:,} launch calls have no kernel in the trace"
+        reason = f"{missing:,} of {len(events.launches):,} launch calls have no kernel in the trace"
         causes = "captured into a graph, ended after the profiler, or lost"
         yield Gap("kernel", "not_available", f"{reason}: {causes}")
     uncalled = sum(correlation not in events.calls for correlation in correlations)

@@ -1,3 +1,4 @@
+import gzip
 import json
 import re
 from pathlib import Path
@@ -51,11 +52,14 @@ def test_what_is_left_of_reports_in_a_folder_is_refused_line_by_line(perfctl):
     )
     (folder / "empty.nsys-rep").touch()
     (folder / "noise.ncu-rep").write_bytes(bytes(range(256)))
+    (folder / "packed.csv.gz").write_bytes(gzip.compress(NCU.format(count=5).encode()))
+    (folder / "data.csv.gz").write_bytes(gzip.compress(b"x,y\n1,2\n"))
     sql("CREATE TABLE t AS SELECT hex(randomblob(9000)) AS x", folder / "whole.sqlite")
     data = (folder / "whole.sqlite").read_bytes()
     (folder / "cut.sqlite").write_bytes(data[: len(data) // 2])
-    said = perfctl("ingest profiles").ends(4, "4 of 5 could not be read")
+    said = perfctl("ingest profiles").ends(4, "5 of 6 could not be read")
     reasons = {
+        "packed": "it is a gzip-compressed report. Unpack it",
         "pointer": "git-LFS pointer",
         "empty": "the file is empty",
         "noise": "not a profiler report",
@@ -64,7 +68,7 @@ def test_what_is_left_of_reports_in_a_folder_is_refused_line_by_line(perfctl):
     for name, reason in reasons.items():
         (line,) = [line for line in told(said) if f"/{name}." in line]
         assert reason in line
-    assert "skipped 2 files that are not reports: notes.txt, whole.sqlite" in said.err
+    assert "skipped 3 files that are not reports: data.csv.gz, notes.txt, whole.sqlite" in said.err
     assert count("run") == 1
 
 

@@ -132,7 +132,7 @@ def test_a_range_has_the_unit_of_its_middle(seconds, said):
 def test_a_column_has_short_ranges_and_money_has_cents_where_they_matter():
     assert (
         numbers.format_duration_with_range(Span(0.0412, 0.04, 0.05), is_short=True)
-        == "41.2 ms (40-50)"
+        == "41.2 ms (40–50)"
     )
     assert numbers.format_dollars_with_range(Span(12.345, 10.1, 115.2)) == "$12.35 ($10.10 to $115)"
 

@@ -73,6 +73,7 @@ def test_names_are_no_markup_and_send_no_control_characters():
 def test_ready_made_figures_keep_their_unit_and_a_rounded_zero_is_no_zero():
     run = synthetic.foreign_run(1, profiler="dlprof")
     figures = [Summary("GPU Utilization", 0.010363, "%"), Summary("Memory Duration", 0.0, "%")]
+    figures.append(Summary("StdDev", 53_540_877_945.5, "ns"))
     texts = {}
     for form in ("DLProf database, version 1.8.0", "DLProf CSV: summary"):
         texts[form] = printed(
@@ -81,6 +82,7 @@ def test_ready_made_figures_keep_their_unit_and_a_rounded_zero_is_no_zero():
     database, csv = ([line.split() for line in text.splitlines()] for text in texts.values())
     assert ["GPU", "Utilization", "0.010363", "%"] in database
     assert ["Memory", "Duration", "0", "%"] in database
+    assert ["StdDev", "53,540,877,946", "ns"] in database, "no digit is zero for unknown"
     assert ["Memory", "Duration", "<", "0.05", "%"] in csv
     assert "Summary values from the report" in texts["DLProf CSV: summary"], "a title in one line"
 

@@ -14,7 +14,7 @@ from perfctl.workloads.models.source import ModelError
 if TYPE_CHECKING:
     import torch
 
-_HEADS = ("AutoModelForCausalLM", "AutoModelForImageTextToText")
+_HEADS = ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModelForImageTextToText")
 """Lists of transformers in which the class with an LM head is looked for."""
 
 
@@ -68,7 +68,7 @@ def read_decoder_facts(model: torch.nn.Module, name: str) -> DecoderFacts:
                 head = module
     config: Any = getattr(model, "config", None)
     if getattr(config, "is_encoder_decoder", False):
-        problem = "its encoder and its decoder read different tokens, MFU formulas know one"
+        problem = "it is an encoder-decoder, and MFU formulas apply to decoder-only models"
         raise ModelError(f"{name}: {problem}", "Use perfctl estimate to count its FLOPs")
     text_config = get_text_config(config)
     windows, notes = _read_attention_windows(text_config)

@@ -370,7 +370,7 @@ def uses_tensor_cores(name: str) -> bool | None:
 
 def compute_tensor_share(kernels: Sequence[Kernel]) -> UsageShare:
     """Return the share of kernel time in kernels whose names say that they use tensor cores; not
-    known where many do not say."""
+    known where many do not say, or none says yes or no."""
     times: dict[bool | None, float] = {True: 0.0, False: 0.0, None: 0.0}
     for kernel in kernels:
         times[uses_tensor_cores(kernel.name)] += kernel.duration_ns or 0
@@ -383,6 +383,8 @@ def compute_tensor_share(kernels: Sequence[Kernel]) -> UsageShare:
             f"{unsure * 100:.0f}% of the kernel time is in kernels whose names do not contain it"
         )
         return UsageShare(None, reason)
+    if all(recognise_kernel(kernel.name).tensor_core is None for kernel in kernels):
+        return UsageShare(None, "no counter and no kernel name says whether tensor cores ran")
     reason = "share of kernel time in kernels with tensor cores in their names"
     if unsure:
         reason += f"; names of {unsure * 100:.1f}% do not contain it and count as none"

@@ -140,7 +140,7 @@ def _summarize_device_readings(
     return DeviceReadings(
         run=run,
         device=device,
-        count=len(samples),
+        count=len({item.at_ns for item in samples}),
         utilisation=utilisation.value,
         memory_used=compute_max_of_known(item.memory_used_bytes for item in samples),
         memory_total=compute_max_of_known(item.memory_total_bytes for item in samples),

@@ -370,10 +370,11 @@ def describe_gpu_samples(run: Run) -> Iterator[Finding]:
     if findings or run.report.kernels or not (powers and used):
         return
     count = len({sample.device_index for sample in samples})
+    readings = len({(sample.device_index, sample.at_ns) for sample in samples})
     yield Finding(
         f"{'The GPU' if count == 1 else f'{count} GPUs'} drew {min(powers):.3g} to "
         f"{max(powers):.3g} W{' each' if count > 1 else ''} and had at most "
-        f"{format_bytes(max(used))} of memory in use ({len(samples):,} samples).",
+        f"{format_bytes(max(used))} of memory in use ({readings:,} samples).",
         "utilization",
     )
 

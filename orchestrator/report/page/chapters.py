@@ -155,7 +155,9 @@ class ReportChapter:
         fields = {name: value for name, value in self.draw(group).items() if value}
         if not tables and not folded and fields.keys() <= {"facts"}:
             return None
-        return Section(self.title, key=self.key, tables=tables, folded=folded, **fields)
+        is_of_one_batch = self.key == "sweep" and len(group.analysis.points) < 2
+        title = "More charts" if is_of_one_batch else self.title
+        return Section(title, key=self.key, tables=tables, folded=folded, **fields)
 
 
 def _make_ledger_fields(group: RunGroup) -> JsonObject:

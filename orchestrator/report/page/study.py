@@ -6,6 +6,7 @@ from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from math import inf
 from typing import Any
 
 from perfctl.orchestrator.ledger.sweep import BatchPoint
@@ -399,10 +400,12 @@ def _summary_cell(item: Summary, run: Run) -> Cell:
         return optional_text_cell(item.text)
     if not item.value and item.unit == "%" and run.report.form.startswith("DLProf CSV"):
         return Cell("< 0.05", "DLProf's CSV rounds: 0.0% is anything below 0.05%", value="< 0.05")
+    is_large = 1e6 <= abs(item.value) < inf  # six digits would print zeros that nobody measured
+    value = round(item.value) if is_large else item.value
     return Cell(
-        format_all_digits(item.value),
-        format_all_digits(item.value, item.unit or ""),
-        value=round_to_six_digits(item.value),
+        format_all_digits(value),
+        format_all_digits(value, item.unit or ""),
+        value=round_to_six_digits(value),
     )
 
 

@@ -299,7 +299,7 @@ def build_device_samples_table(runs: Sequence[RunUsage]) -> Table | None:
             note="mean over time of the device's own value: share of time with any kernel, sampled",
         ),
         size_column("memory used", "largest"),
-        size_column("memory"),
+        size_column("memory", "all of it, as the driver counts; CUDA states less"),
         Column("power", base="W", note="mean over time, like utilization"),
         Column("temperature", base="°C", note="highest"),
         Column("SM clock", base="Hz", note="lowest"),
@@ -593,7 +593,7 @@ def build_memory_use_table(runs: Sequence[RunUsage]) -> Table | None:
             "process, NVML", "with CUDA's context and the memory of libraries", is_optional=True
         ),
         size_column("device in use", "used by all processes, highest sample", is_optional=True),
-        size_column("device memory"),
+        size_column("device memory", "as CUDA states it; else as the driver counts, which is more"),
         size_column(
             "host resident",
             "of the computing process, as it recorded it; highest",

@@ -121,6 +121,8 @@ def test_tensor_cores_are_known_by_name_only_where_nearly_all_names_say():
     assert compute_tensor_share(half).value == 0.3
     assert compute_tensor_share([*half, Kernel(2, "my_own_thing", duration_ns=900)]).value is None
     assert compute_tensor_share([Kernel(0, TENSOR)]).value is None
+    sums = [Kernel(0, "reduceUnroll8(int *, int *, unsigned int)", duration_ns=128_512)]
+    assert compute_tensor_share(sums).value is None, "no name says no"
     stated = (Summary("Tensor Core Kernel Utilization %", 35.4, "%"),)
     (point,) = list_inference_points([run(1, "dlprof", summaries=stated, kernels=half)])
     assert point.tensor.value == pytest.approx(0.354), (

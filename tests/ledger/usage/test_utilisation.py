@@ -340,6 +340,7 @@ def test_each_device_that_was_sampled_has_readings_and_the_host_has_none():
         Sample(2, None, None, None, None, None, None, host_cpu=3.0),
         Sample(3, None, None, None, None, None, None, host_memory_bytes=5),
     ]
+    samples += samples[:3]  # two copies of a log, joined
     first, second = summarize_readings(make_run(samples=samples))
     assert (first.device, first.count, first.utilisation, first.power) == (0, 2, 0.4, 200.0)
     assert (first.memory_used, first.memory_total) == (500, 1000)

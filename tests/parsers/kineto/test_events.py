@@ -411,6 +411,19 @@ def test_why_a_trace_has_no_kernel(calls, reason, tmp_path):
     assert [gap.reason.startswith(reason) for gap in gaps if gap.quantity == "kernel"] == [True]
 
 
+def test_calls_of_merged_ranks_share_a_number_and_each_has_its_kernel(tmp_path):
+    merged = [launch(5, 1), {**launch(5, 1), "pid": 77}]
+    lost = launch(9, 2)
+    reasons = []
+    for calls in (merged, [*merged, lost]):
+        gaps = read(tmp_path, *calls, kernel("a", 6, 1, correlation=1)).gaps
+        reasons.append([gap.reason for gap in gaps if "launch calls" in gap.reason])
+    assert reasons[0] == []
+    assert [text.partition(" in the trace")[0] for text in reasons[1]] == [
+        "1 of 3 launch calls have no kernel"
+    ]
+
+
 # Traces of JAX that break off; what they hold otherwise is a case (tests/data/kineto/jax)
 
 

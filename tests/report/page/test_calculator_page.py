@@ -98,6 +98,17 @@ def test_the_slider_and_the_number_move_each_other_and_what_is_no_number_is_said
     assert visit.locator("#c-batch").input_value() == "64"
 
 
+def test_where_the_host_limits_the_step_it_drives_all_work_and_no_gpu_is_the_fastest(visit):
+    at(visit, "#model=resnet&batch=1&precision=bf16&device=H100+SXM5")
+    drivers = visit.locator("#work tbody tr td:last-child").all_inner_texts()
+    assert set(drivers) == {"host"}
+    marks = visit.locator("#gpus .mark").all_inner_texts()
+    assert marks.count("host-limited") > 1 and "fastest" not in marks
+    at(visit, "#model=resnet&batch=4096&precision=fp32&device=T4")
+    assert "host" not in visit.locator("#work tbody tr td:last-child").all_inner_texts()
+    assert "fastest" in visit.locator("#gpus .mark").all_inner_texts()
+
+
 def test_from_disk_the_page_says_in_a_sentence_what_free_parameters_need(visit):
     said = visit.locator("#from-disk")
     assert "perfctl serve" in said.inner_text() and said.inner_text().count(".") == 2

@@ -271,6 +271,12 @@ def test_the_matrix_comes_first_then_two_charts_and_the_others_stand_in_the_swee
     shares = "Share of the kernel time of all steps by layer, all passes, by batch size"
     assert titles[:2] == ["Time per sample, by batch size", shares]
     assert len(titles) == 5
+    assert "Batch sweep" in page
+
+
+def test_one_batch_is_no_sweep(sweep):
+    page = html(*(run for run in sweep if run.batch_size == sweep[0].batch_size))
+    assert re.findall(r'<h3 id="s1-sweep-h">([^<]*)', page) == ["More charts"]
 
 
 def test_an_estimate_looks_the_same_in_the_list_of_launches():

@@ -17,6 +17,7 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.session import estimate_model
 from perfctl.workloads.models import inputs, libraries
+from perfctl.workloads.models.decoder import add_lm_head, read_decoder_facts
 from perfctl.workloads.models.find import find_model
 from perfctl.workloads.models.libraries import split_library_name
 from perfctl.workloads.models.source import ModelError
@@ -396,6 +397,14 @@ def test_a_model_of_transformers_that_looks_at_values_is_counted_by_hand(name, m
     assert (counted.problem, counted.forward.macs) == (None, 2 * macs(16))
     if macs is _gpt2:
         assert counted.backward.macs == 2 * counted.forward.macs
+
+
+def test_an_encoder_decoder_without_a_class_is_refused_as_one():
+    pytest.importorskip("transformers", reason="perfctl[hf]")
+    name = add_lm_head("hf:t5:d_model=32,d_kv=8,d_ff=64,num_layers=1,num_heads=4,vocab_size=50")
+    assert name.endswith(",class=T5ForConditionalGeneration")
+    with pytest.raises(ModelError, match="an encoder-decoder, and MFU formulas apply to decoder-"):
+        read_decoder_facts(find_model(name, "meta").model, name)
 
 
 def test_a_model_of_diffusers_takes_a_config_and_says_what_it_was_given(tmp_path):
