@@ -56,6 +56,7 @@ def script(name):
 
 @pytest.fixture(scope="module")
 def reference():
+    script("cause_catalog")
     script("list_operations")
     return script("reference")
 
