@@ -18,8 +18,8 @@ import typer.main
 from perfctl.orchestrator.cli.commands import DeclaredTyperCommand, map_fields_to_flags
 from perfctl.orchestrator.cli.main import build_application
 from perfctl.orchestrator.estimate.flops.engine import TABLE
-from perfctl.orchestrator.ledger.causes.catalog import CATALOG
 from perfctl.orchestrator.ledger.causes.judge import ROW_RULES
+from scripts.accept.cause_catalog import CATALOG
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -56,6 +56,7 @@ def script(name):
 
 @pytest.fixture(scope="module")
 def reference():
+    script("cause_catalog")
     script("list_operations")
     return script("reference")
 

@@ -133,7 +133,7 @@ def build_application(only: str | None = None) -> typer.Typer:
         if only in (None, name):
             commands.register_declared_command(app, name, line, load_declaration(name))
         else:
-            app.command(name, help=line)(_do_nothing)
+            app.command(name, help=line)(lambda: None)
     return app
 
 
@@ -143,10 +143,6 @@ def read_typed_words(arguments: Sequence[str]) -> Sequence[str]:
         return arguments
     line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
     return line.split()[1:]
-
-
-def _do_nothing() -> None:
-    pass
 
 
 def _print_version(is_wanted: bool) -> None:

@@ -128,15 +128,13 @@ class RequestedLedgers:
     options: LedgerOptions
     events: Events = SILENT
 
-    def map_run_groups(
-        self, make: Callable[[list[Analysis]], R], *, is_pickled: bool = False
-    ) -> Iterator[R]:
+    def map_run_groups(self, make: Callable[[list[Analysis]], R]) -> Iterator[R]:
         """Yield what ``make`` returns for the analyses of a run group and of those of the same
         sweep, with the rows that were asked for. If a run cannot be analyzed or shown, perfctl
         prints a warning and omits it.
 
-        ``is_pickled``: what ``make`` returns can be pickled, so that several processes may make it.
-        Analyses have no short kernel names. Raises StoreError if there is no database, PerfctlError
+        What ``make`` returns can be pickled: several processes may make it. Analyses have no short
+        kernel names. Raises StoreError if there is no database, PerfctlError
         if no run has estimated layers, UsageError if no row is left: before anything is yielded.
         """
         options = self.options
@@ -168,7 +166,7 @@ class RequestedLedgers:
         groups: list[_GroupFacts] = []
         waiting: list[R] = []  # until there are rows
         for group, result in analyse_each_study(
-            options.store, runs, analyse_group, beside=True, plain=is_pickled
+            options.store, runs, analyse_group, beside=True, plain=True
         ):
             groups.append(_GroupFacts(*group))
             waiting.append(result)
@@ -199,7 +197,7 @@ def stream_ledger_json(ledgers: RequestedLedgers) -> JsonLists[LedgerOutput]:
             lists = build_ledger_json(analyses, options.phase, by_block=options.each)
             return {name: list(map(json_text, rows)) for name, rows in lists.items()}
 
-        return ledgers.map_run_groups(format_rows_as_json, is_pickled=True)
+        return ledgers.map_run_groups(format_rows_as_json)
 
     return JsonLists(LedgerOutput, yield_json_batches)
 
@@ -228,7 +226,7 @@ def _yield_ledger_chapters(ledgers: RequestedLedgers, options: LedgerViewOptions
     """Yield the views of each ledger."""
     phase = ledgers.options.phase
     for views in ledgers.map_run_groups(
-        lambda analyses: list(_yield_group_views(analyses, phase, options)), is_pickled=True
+        lambda analyses: list(_yield_group_views(analyses, phase, options))
     ):
         yield from views
 

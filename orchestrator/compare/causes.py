@@ -37,6 +37,7 @@ from perfctl.orchestrator.counts.kernels.names import (
 )
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS
 from perfctl.orchestrator.statistics import group_by
+from perfctl.records.report import pluralize_count
 
 ALGORITHM, ARITHMETIC, OTHER_KERNELS = "another algorithm", "other arithmetic", "other kernels"
 LAUNCHES, GRIDS, SAME = "launches", "other grids", "same kernels"
@@ -492,7 +493,7 @@ def is_change_between_kernels(alignment: AlignedPair) -> bool:
 def _name_first_part(parts: tuple[ComparedWork, ...]) -> str:
     """Return "conv2 forward" or "conv2 forward and 2 others"."""
     other_count = len(parts) - 1
-    suffix = f" and {other_count} other{'s' if other_count > 1 else ''}" if other_count else ""
+    suffix = f" and {pluralize_count(other_count, 'other')}" if other_count else ""
     return f"{parts[0].name}{suffix}"
 
 

@@ -49,6 +49,7 @@ from perfctl.orchestrator.statistics import (
     compare_samples,
     judge_ratio_interval,
 )
+from perfctl.records.report import pluralize_count
 from perfctl.records.run import Run
 
 MUST_AGREE = ("workload", "variant", "mode", "precision", "batch", "data", "seed", "world_size")
@@ -470,8 +471,7 @@ def _group_arms_by_batch(
     form = strip_compile_option(under[-1]).variant
     alike = [run for run in under if strip_compile_option(run).variant == form]
     if other_count := len(runs) - len(alike):
-        plural = "s" if other_count > 1 else ""
-        description = f"{other_count} other run{plural} of {network}"
+        description = f"{pluralize_count(other_count, 'other run')} of {network}"
         absent.append((description, "another profiler, or other sizes"))
     labels = _label_arms(alike)
     if len(set(labels.values())) < 2:

@@ -23,10 +23,9 @@ from typing import IO, cast
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.files import replace_when_done
 from perfctl.orchestrator.ingest.archives import has_archive_name
-from perfctl.orchestrator.store.schema import quote_name
 from perfctl.parsers import ReportError, refuse_pipe_socket_or_device
 from perfctl.parsers.common.json import GZIP_MAGIC
-from perfctl.records.sqlite_header import has_sqlite_magic
+from perfctl.records.sqlite_header import has_sqlite_magic, quote_sql_name
 from perfctl.redact import REMOVED, SECRET, can_hold_secret, get_kept_prefix
 
 EXPORTS = {
@@ -267,7 +266,7 @@ def _copy_scrubbed_database(source: Path, copy: Path) -> tuple[dict[str, int], C
             connection.execute(f"PRAGMA {setting}").fetchall()
         connection.execute("BEGIN")
         for trigger in _read_schemas(connection, "trigger"):
-            connection.execute(f"DROP TRIGGER {quote_name(trigger)}")
+            connection.execute(f"DROP TRIGGER {quote_sql_name(trigger)}")
         schemas = _read_schemas(connection, "table")
         cleaner = _TextCleaner(*_find_hosts_and_users(connection, schemas))
         rows = {
@@ -278,7 +277,7 @@ def _copy_scrubbed_database(source: Path, copy: Path) -> tuple[dict[str, int], C
         for table in schemas:
             rows |= _empty_private_columns(connection, table)
             for column in _list_columns(connection, table):
-                _clean_column(connection, quote_name(table), quote_name(column), cleaner)
+                _clean_column(connection, quote_sql_name(table), quote_sql_name(column), cleaner)
         connection.execute("COMMIT")
         connection.execute("VACUUM")  # deleted rows do not remain in free pages
     return {table: count for table, count in rows.items() if count}, cleaner.replaced
@@ -292,7 +291,7 @@ def _read_schemas(connection: sqlite3.Connection, kind: str) -> dict[str, str]:
 
 
 def _list_columns(connection: sqlite3.Connection, table: str) -> list[str]:
-    rows = connection.execute(f"PRAGMA table_info({quote_name(table)})")
+    rows = connection.execute(f"PRAGMA table_info({quote_sql_name(table)})")
     return [row[1].decode() for row in rows]
 
 
@@ -308,7 +307,7 @@ def _find_hosts_and_users(
         elif table in KEPT and {"name", "value"}.issubset(columns):
             query = f"SELECT name, value FROM {table} WHERE typeof(value) = 'text'"
         elif table.startswith("rocpd_info_node") and "hostname" in columns:
-            query = f"SELECT 'HOSTNAME', hostname FROM {quote_name(table)} WHERE hostname <> ''"
+            query = f"SELECT 'HOSTNAME', hostname FROM {quote_sql_name(table)} WHERE hostname <> ''"
         else:
             continue
         for row in connection.execute(query):
@@ -339,8 +338,10 @@ def _delete_unused_strings(connection: sqlite3.Connection, schemas: dict[str, st
         stated = set(_COMMENT.findall(schema))
         for column in _list_columns(connection, table):
             if table != STRINGS and (column in stated or _REFERS.match(column)):
-                name = quote_name(column)
-                numbers = f"SELECT {name} FROM {quote_name(table)} WHERE typeof({name}) = 'integer'"
+                name = quote_sql_name(column)
+                numbers = (
+                    f"SELECT {name} FROM {quote_sql_name(table)} WHERE typeof({name}) = 'integer'"
+                )
                 connection.execute(f"INSERT OR IGNORE INTO kept_string {numbers}")
     query = f"DELETE FROM {STRINGS} WHERE id NOT IN (SELECT id FROM kept_string)"
     return connection.execute(query).rowcount
@@ -353,7 +354,8 @@ def _empty_private_columns(connection: sqlite3.Connection, table: str) -> dict[s
         for column in _list_columns(connection, table) if table.startswith(beginning) else ():
             if content := contents.get(column):
                 query = (
-                    f"UPDATE {quote_name(table)} SET {column} = {content} WHERE {column} IS NOT "
+                    f"UPDATE {quote_sql_name(table)} SET {column} = {content} "
+                    f"WHERE {column} IS NOT "
                 )
                 changed = max(changed, connection.execute(query + content).rowcount)
     return {table: changed} if changed else {}

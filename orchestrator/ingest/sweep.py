@@ -50,7 +50,12 @@ from perfctl.orchestrator.launch.sweep.folders import (
     read_run_record,
     write_json_atomically,
 )
-from perfctl.orchestrator.launch.sweep.request import RunResult, SweepListener, SweepRequest
+from perfctl.orchestrator.launch.sweep.request import (
+    OneSetting,
+    RunResult,
+    SweepListener,
+    SweepRequest,
+)
 from perfctl.orchestrator.store import database
 from perfctl.orchestrator.store.write import SweepFacts, WrittenRun
 from perfctl.records.report import INPUT_SHAPE, Kernel
@@ -140,24 +145,13 @@ class ModelSwept(ModelResult[Swept]):
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedCommand:
+class PlannedCommand(OneSetting):
     """A command that a sweep would start: --dry-run."""
 
     JSON_KEYS = ("batch_size", "parameters", "command")
     JSON_INLINED = ("command",)
 
-    setting: SweepSetting
     command: Command
-
-    @property
-    def batch_size(self) -> int | None:
-        """null: none was asked for."""
-        return self.setting.batch
-
-    @property
-    def parameters(self) -> dict[str, str]:
-        """Name -> value of each parameter of the sweep, batch among them."""
-        return self.setting.parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,21 +160,15 @@ class ModelCommand(ModelResult[PlannedCommand]):
 
 
 @dataclass(frozen=True, slots=True)
-class NcuCost:
+class NcuCost(OneSetting):
     """What ncu would replay at the first setting of a sweep."""
 
     JSON_KEYS = ("batch_size", "layers", "cost")
     JSON_INLINED = ("cost",)
 
-    setting: SweepSetting
     layers: tuple[str, ...]
     """Layers that were asked for; empty for all."""
     cost: ReplayCost
-
-    @property
-    def batch_size(self) -> int | None:
-        """null: none was asked for."""
-        return self.setting.batch
 
 
 def list_planned_commands(request: SweepRequest) -> list[PlannedCommand]:

@@ -13,12 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from perfctl.orchestrator.counts.hardware.machines import format_machine_name
 from perfctl.orchestrator.predict.fit import list_step_durations
-from perfctl.orchestrator.predict.operations import StepMeasurement, StepSpec, list_plan_operations
 from perfctl.orchestrator.statistics import compute_fisher_interval
 from perfctl.records.bench import WORKLOAD, BenchMachine, BenchPoint
-from perfctl.records.paper import Plan
 from perfctl.records.report import LayerTime
 from perfctl.records.run import Run
 from perfctl.workloads.models.plan import plan_model
@@ -243,42 +240,6 @@ def sum_forward_and_other_times_by_layer(
     for row in rows:
         (forward if row.direction == "forward" else backward)[row.layer] += row.duration_ns
     return dict(forward), dict(backward)
-
-
-def convert_bench_point(point: BenchPoint, plan: Plan) -> StepMeasurement:
-    """Return what a predictor is fitted on; ``plan`` is the point's model's. Seconds."""
-    training = point.mode == "train"
-    median, low, high = (nanoseconds / 1e9 for nanoseconds in point.step_ns)
-    phases = {name: nanoseconds / 1e9 for name, nanoseconds in point.phase_ns.items()}
-    layers = (("forward", point.forward_ns), ("backward", point.backward_ns))
-    by_layer = {
-        (layer, phase): nanoseconds / 1e9
-        for phase, times in layers
-        for layer, nanoseconds in times.items()
-    }
-    return StepMeasurement(
-        case=StepSpec(
-            model=point.model,
-            family=point.family,
-            works=list_plan_operations(plan),
-            batch=point.batch,
-            training=training,
-            precision=point.precision,
-            optimizer=plan.optimizer if training else "",
-            parameters=plan.parameters,
-        ),
-        machine=format_machine_name(
-            point.machine.device, point.machine.kind, point.machine.threads
-        ),
-        seconds=median,
-        low=low,
-        high=high,
-        forward=phases.get("forward" if training else "inference"),
-        backward=phases.get("backward"),
-        optimizer=phases.get("optimizer"),
-        peak_bytes=point.memory_bytes.get("peak"),
-        layer_seconds=by_layer,
-    )
 
 
 def _compute_phase_medians(run: Run) -> dict[str, int]:

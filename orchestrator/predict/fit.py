@@ -31,6 +31,7 @@ from perfctl.orchestrator.predict.efficiency import (
 from perfctl.orchestrator.predict.operations import StepMeasurement, StepSpec
 from perfctl.orchestrator.predict.step_parts import (
     PARTS,
+    PHASES,
     add_in_order,
     compute_step_features,
     sum_part_seconds,
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 
 HEADROOM = 0.25
 """The correction may not go below this share of the sum of parts."""
-PHASES = ("forward", "backward", "optimizer")
 SETTINGS = FitSettings(
     power=8, rounds=200, leaves=15, rate=0.05, least=6, ridge=2.0, part=0.5, absolute=True
 )

@@ -22,9 +22,9 @@ from perfctl.orchestrator.estimate.flops.engine import (
 from perfctl.orchestrator.estimate.flops.formulas import (
     ADDED,
     CONVOLUTIONS,
-    add_batch_dimension,
     count_largest_input,
     count_output_elements,
+    get_convolution_shapes,
     get_shape,
     read_flag,
     read_integer_of_attribute,
@@ -286,11 +286,7 @@ def _choose_figure_function(op: OpShape) -> Callable[[OpShape, int], Figures]:
 
 
 def _measure_convolution(op: OpShape, batch: int) -> Figures:
-    weight = get_shape(op.inputs, 1)
-    data, result = (
-        add_batch_dimension(get_shape(op.inputs, 0), weight),
-        add_batch_dimension(get_shape(op.outputs, 0), weight),
-    )
+    data, weight, result = get_convolution_shapes(op)
     transposed, groups = read_flag(op, "transposed"), read_integer_of_attribute(op, "groups", 1)
     positions = (data if transposed else result)[2:]
     rows, area = data[0] * prod(positions), prod(weight[2:])

@@ -15,7 +15,6 @@ from perfctl.orchestrator.counts.hardware.machines import Machine
 from perfctl.orchestrator.predict import published as shipped
 from perfctl.orchestrator.predict import step_parts
 from perfctl.orchestrator.predict.fit import (
-    PHASES,
     StepFit,
     predict_one_step,
     rank_step_features,
@@ -23,7 +22,7 @@ from perfctl.orchestrator.predict.fit import (
 )
 from perfctl.orchestrator.predict.operations import HEAVY, StepMeasurement, StepSpec
 from perfctl.orchestrator.predict.published import FitOnMachine, ShippedFit
-from perfctl.orchestrator.predict.step_parts import LIMIT_OF, PARTS, PHASE_OF
+from perfctl.orchestrator.predict.step_parts import LIMIT_OF, PARTS, PHASE_OF, PHASES
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 ROOFLINE = {"fp32": (1.1, 1.5, 2.2), "other": (1.5, 2.2, 3.7)}

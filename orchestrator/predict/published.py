@@ -39,6 +39,7 @@ from perfctl.orchestrator.predict.step_parts import (
     CLASS_OF,
     PARTS,
     PHASE_OF,
+    PHASES,
     PRODUCTS,
     get_peak_flops,
 )
@@ -47,7 +48,6 @@ from perfctl.orchestrator.predict.step_parts import sum_part_seconds as parts_on
 FORMAT = "perfctl published 1"
 FILE = Path(__file__).with_name("published.json")
 FILES = {"gpu": FILE, "cpu": FILE.with_name("published_cpu.json")}
-PHASES = ("forward", "backward", "optimizer")
 UNIT = Machine(
     "unit",
     "gpu",

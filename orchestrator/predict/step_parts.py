@@ -31,6 +31,7 @@ PRODUCTS = ("conv", "pointwise", "grouped", "depthwise", "linear", "matmul")
 weights, between activations."""
 PLAIN = ("norm", "activation", "elementwise", "pool", "softmax", "memory")
 
+PHASES = ("forward", "backward", "optimizer")
 PARTS = (
     *(
         f"{name} {phase}"

@@ -132,14 +132,6 @@ def name_cell(name: str, short: str | None = None) -> Cell:
     return Cell(text, name[:1000] if name != text else None, value=name)
 
 
-def join_first_names(names: Iterable[str], max_names: int) -> str:
-    """Return "a, b and 2 more"."""
-    every = list(names)
-    return ", ".join(every[:max_names]) + (
-        f" and {len(every) - max_names} more" if len(every) > max_names else ""
-    )
-
-
 def amount_cell(
     value: float | None,
     unit: str,

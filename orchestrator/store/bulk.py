@@ -277,10 +277,7 @@ def _copy_kernels(
         table = connection.execute("PRAGMA main.table_info(kernel_launch)").fetchall()
         names = [name for _, name, *_ in table]
         into = names[: 1 + max(map(names.index, values))]
-        expressions = [
-            schema.format_checked_value("kernel_launch", name, values.get(name, "NULL"))
-            for name in into
-        ]
+        expressions = [schema.format_checked_value(name, values.get(name, "NULL")) for name in into]
         return connection.execute(
             f"INSERT INTO main.kernel_launch ({', '.join(into)})"
             f" SELECT {', '.join(expressions)} FROM temp.stretch AS stretch"

@@ -20,8 +20,8 @@ from perfctl.orchestrator.store.connection import (
     set_journal_mode,
 )
 from perfctl.orchestrator.store.migrate import OLD_VERSION, migrate_store
-from perfctl.orchestrator.store.schema import quote_name
 from perfctl.records.sqlite_header import APPLICATION_ID as APPLICATION_ID
+from perfctl.records.sqlite_header import quote_sql_name
 from perfctl.version import __version__
 
 CACHE_KIB = 48 << 10
@@ -218,7 +218,7 @@ def _remove_empty_store(path: Path) -> None:
             "AND name NOT LIKE 'sqlite!_%' ESCAPE '!'"
         ).fetchall()
         if any(
-            connection.execute(f"SELECT 1 FROM {quote_name(name)} LIMIT 1").fetchone()
+            connection.execute(f"SELECT 1 FROM {quote_sql_name(name)} LIMIT 1").fetchone()
             for (name,) in names
         ):
             connection.execute("ROLLBACK")

@@ -26,7 +26,7 @@ from perfctl.orchestrator.store.connection import (
     read_schema_version,
     set_journal_mode,
 )
-from perfctl.orchestrator.store.schema import quote_name
+from perfctl.records.sqlite_header import quote_sql_name
 
 OLD_VERSION = 4
 """``PRAGMA user_version`` of databases that perfctl 1.0 wrote."""
@@ -152,7 +152,7 @@ def _rebuild_schema(new: sqlite3.Connection) -> None:
         if kind == "trigger" or (kind == "index" and table.lower() in own_tables)
     ]
     for kind, name, _ in user_objects:
-        new.execute(f"DROP {kind} {quote_name(name)}")
+        new.execute(f"DROP {kind} {quote_sql_name(name)}")
     for view in schema.describe_store_views():
         new.execute(f"DROP VIEW IF EXISTS {view}")
     created = set()
@@ -178,7 +178,7 @@ def _rebuild_schema(new: sqlite3.Connection) -> None:
 def _rebuild_table(new: sqlite3.Connection, table: str, statement: str) -> None:
     """Make one table anew and copy its rows, with their numbers and the columns that its user
     added."""
-    old = quote_name(f"{table} of 1.0")
+    old = quote_sql_name(f"{table} of 1.0")
     new.execute(f"ALTER TABLE {table} RENAME TO {old}")
     new.execute(statement)
     types = schema.read_column_types(table)
@@ -195,8 +195,8 @@ def _rebuild_table(new: sqlite3.Connection, table: str, statement: str) -> None:
             raise sqlite3.OperationalError(f"{table}.{name} is a computed column")
         strict = kind.upper() if kind.upper() in _PLAIN_TYPES else "ANY"
         rule = " NOT NULL" * needed + (f" DEFAULT {default}" if default is not None else "")
-        new.execute(f"ALTER TABLE {table} ADD COLUMN {quote_name(name)} {strict}{rule}")
-        values[quote_name(name)] = quote_name(name)
+        new.execute(f"ALTER TABLE {table} ADD COLUMN {quote_sql_name(name)} {strict}{rule}")
+        values[quote_sql_name(name)] = quote_sql_name(name)
     if "id" not in types:
         values = {"rowid": "rowid", **values}
     new.execute(

@@ -274,8 +274,8 @@ def _describe_served_steps(connection: sqlite3.Connection) -> dict[int, str]:
     served = {}
     for run_id, counts in tokens.items():
         known_counts = [count for count in counts if count is not None]
-        text = f"{sum(known_counts):,} token{'' if sum(known_counts) == 1 else 's'}"
-        text = text if len(known_counts) == len(counts) else "tokens unknown"
+        is_known = len(known_counts) == len(counts)
+        text = records.pluralize_count(sum(known_counts), "token") if is_known else "tokens unknown"
         served[run_id] = f"{' + '.join(phases[run_id])}, {text}"
     return served
 

@@ -158,11 +158,6 @@ def format_name_list(names: Iterable[str]) -> str:
     return ", ".join(f"[{name}]" if name == "group" else name for name in names)
 
 
-def quote_name(name: str) -> str:
-    """Return a name of the user's as SQL takes it."""
-    return '"' + name.replace('"', '""') + '"'
-
-
 @cache
 def find_value_limits(table: str) -> Mapping[str, _Between]:
     """Return column -> the smallest and the largest value that there can be, by its unit."""
@@ -182,11 +177,13 @@ def find_value_limits(table: str) -> Mapping[str, _Between]:
     return limits
 
 
-def format_checked_value(table: str, column: str, value: str) -> str:
-    """Return SQL of a value that ends the statement with an error if the value cannot be."""
-    if column not in find_value_limits(table):
+def format_checked_value(column: str, value: str) -> str:
+    """Return SQL of a launch's value that ends the statement with an error if the value cannot
+    be."""
+    limits = find_value_limits("kernel_launch")
+    if column not in limits:
         return value
-    low, high = find_value_limits(table)[column]
+    low, high = limits[column]
     error = f"abs({IMPOSSIBLE})"  # SQLite has no positive number for it
     return f"CASE WHEN {value} NOT BETWEEN {low!r} AND {high!r} THEN {error} ELSE {value} END"
 

@@ -39,6 +39,7 @@ from perfctl.records.report import (
     SourceCounter,
 )
 from perfctl.records.run import Expectation, Parameter, make_parameter
+from perfctl.records.sqlite_header import quote_sql_name
 from perfctl.redact import (
     LONGEST,
     clean_row,
@@ -507,14 +508,14 @@ def delete_cascading(
 ) -> None:
     """Delete the rows of ``table`` and, before them, those of other tables that are theirs (ON
     DELETE CASCADE)."""
-    rows = f"main.{schema.quote_name(table)} WHERE {condition}"
+    rows = f"main.{quote_sql_name(table)} WHERE {condition}"
     if connection.execute(f"SELECT 1 FROM {rows} LIMIT 1", values).fetchone() is None:
         return
     for child, column, key in sorted(_find_cascading_tables(connection, table)):
         delete_cascading(
             connection,
             child,
-            f"{schema.quote_name(column)} IN (SELECT {schema.quote_name(key)} FROM {rows})",
+            f"{quote_sql_name(column)} IN (SELECT {quote_sql_name(key)} FROM {rows})",
             values,
         )
     connection.execute(f"DELETE FROM {rows}", values)
@@ -548,7 +549,7 @@ def write_in_transaction(connection: sqlite3.Connection) -> Iterator[None]:
             " ORDER BY rowid"
         ).fetchall()
         for name, _, _ in triggers:
-            connection.execute(f"DROP TRIGGER main.{schema.quote_name(name)}")
+            connection.execute(f"DROP TRIGGER main.{quote_sql_name(name)}")
         before = connection.total_changes
         yield
         silent = {

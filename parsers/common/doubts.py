@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Diagnostic
+from perfctl.records.report import Diagnostic, join_first_names
 
 SOURCE = "perfctl parser"
 """Of the diagnostics made here; ``perfctl ingest`` prints the warnings among them."""
@@ -31,15 +31,11 @@ def warn_not_understood(
         kind: list(map(_shorten_name, dict.fromkeys(names)))
         for kind, names in names_by_kind.items()
     }
-    parts = [f"{kind} {list_first_names(names)}" for kind, names in distinct.items() if names]
+    parts = [
+        f"{kind} {join_first_names(names, SHOWN)}" for kind, names in distinct.items() if names
+    ]
     text = f"not understood and {effect}: {'; '.join(parts)}"
     return (Diagnostic("warning", SOURCE, text),) if parts else ()
-
-
-def list_first_names(names: Sequence[str], max_names: int = SHOWN) -> str:
-    """Return the first names, and how many more there are."""
-    left_out = f" and {len(names) - max_names} more" if len(names) > max_names else ""
-    return ", ".join(names[:max_names]) + left_out
 
 
 def list_unknown_names(names: Iterable[str], *lists: Collection[str]) -> list[str]:
@@ -144,6 +140,6 @@ def warn_missing_numbers(
         return ()
     total = sum(map(len, lost))
     stretches = [f"{part[0]} to {part[-1]}" if len(part) > 1 else str(part[0]) for part in lost]
-    text = f"{subject} {list_first_names(stretches)} {'are' if total > 1 else 'is'} missing"
+    text = f"{subject} {join_first_names(stretches, SHOWN)} {'are' if total > 1 else 'is'} missing"
     text += f" ({total:,} in all): {reason}" if len(lost) > 1 else f": {reason}"
     return (Diagnostic("warning" if total < len(distinct) else "info", SOURCE, text),)

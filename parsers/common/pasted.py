@@ -59,7 +59,7 @@ def find_unwrap_steps(head: str) -> tuple[Unwrap, ...]:
     if _NOTEBOOK.match(text):
         add_unwrap_step(_read_notebook_outputs)
     if "\x1b" in text:
-        add_unwrap_step(_drop_terminal_colours)
+        add_unwrap_step(partial(_COLOUR.sub, ""))
     for _ in range(_LAYERS):
         prefix = next(
             (prefix for prefix in _PREFIXES if _has_prefix_on_most_lines(prefix, text)), None
@@ -111,10 +111,6 @@ def _measure_markdown_indentation(text: str) -> int:
     if sections := _SECTION.findall(text):
         return max(min(depth, *(len(blanks) - _CODE for blanks in sections)), 0)
     return depth // _CODE * _CODE
-
-
-def _drop_terminal_colours(text: str) -> str:
-    return _COLOUR.sub("", text)
 
 
 def _read_notebook_outputs(text: str) -> str:

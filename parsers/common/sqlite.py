@@ -21,7 +21,12 @@ from perfctl.parsers.common.tables import FieldColumn as Field
 from perfctl.parsers.common.tables import RowReader
 from perfctl.records.errors import ReportError, convert_os_errors
 from perfctl.records.report import Gap
-from perfctl.records.sqlite_header import HEADER_BYTES, has_sqlite_magic, read_stated_size
+from perfctl.records.sqlite_header import (
+    HEADER_BYTES,
+    has_sqlite_magic,
+    quote_sql_name,
+    read_stated_size,
+)
 
 _COLUMNS = (
     "SELECT t.name, c.name FROM sqlite_master AS t JOIN pragma_table_info(t.name) AS c"
@@ -264,12 +269,6 @@ def refuse_incomplete_database(path: Path, tool: str, remedy: str) -> None:
 def sql_integer(column: str) -> str:
     """Return SQL of a column's integers; NULL for values of other types."""
     return f"CASE WHEN typeof({column}) = 'integer' THEN {column} END"
-
-
-def quote_sql_name(name: str) -> str:
-    """Return a name for use in SQL."""
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"'
 
 
 def find_unreadable_columns(

@@ -23,10 +23,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from perfctl.parsers.common.doubts import list_first_names
 from perfctl.parsers.kineto.stream import Int64, parse_int64
 from perfctl.parsers.operators import TYPES, Shape, parse_shape
-from perfctl.records.report import CompiledKernel, Gap
+from perfctl.records.report import CompiledKernel, Gap, join_first_names
 
 TEMPLATE = "triton_tem_"
 _ELEMENT_BYTES = {
@@ -285,4 +284,4 @@ def find_compiled_kernel_gaps(calls: Mapping[int, CompiledCall]) -> Iterator[Gap
 def list_first_kernel_names(names: Sequence[str]) -> str:
     """Return the first names for a gap, shortened, and how many more there are."""
     short = [name if len(name) <= _NAME_MAX else f"{name[: _NAME_MAX - 1]}…" for name in names]
-    return list_first_names(short, _NAMED_MAX)
+    return join_first_names(short, _NAMED_MAX)

@@ -10,9 +10,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.common.sqlite import quote_sql_name
 from perfctl.parsers.nsys.tables import STRINGS, TOOL
 from perfctl.records.errors import ReportError
+from perfctl.records.sqlite_header import quote_sql_name
 
 _SUFFIXES = (".parquet", ".arrow")
 

@@ -673,6 +673,13 @@ class Report:
     read from the store."""
 
 
+def join_first_names(names: Iterable[str], max_names: int) -> str:
+    """Return "a, b and 2 more"."""
+    every = list(names)
+    left_out = f" and {len(every) - max_names} more" if len(every) > max_names else ""
+    return ", ".join(every[:max_names]) + left_out
+
+
 def pluralize_count(number: int, noun: str, singular: str = "", plural: str = "") -> str:
     """Return "1 launch", "2,000 launches", with the verb in the form that suits."""
     ending = "" if number == 1 else "es" if noun.endswith(("ch", "ss")) else "s"

@@ -1,4 +1,4 @@
-"""The header of an SQLite file, its first 100 bytes (https://www.sqlite.org/fileformat.html,
+"""Names in SQL, and the header of an SQLite file, its first 100 bytes (https://www.sqlite.org/fileformat.html,
 section 1.3)."""
 
 from __future__ import annotations
@@ -30,3 +30,8 @@ def read_stated_size(head: bytes) -> int:
 def read_application_id(head: bytes) -> int:
     """The number by which a program marks its own files; 0 where ``head`` has none."""
     return int.from_bytes(head[68:72], "big") if has_sqlite_magic(head) else 0
+
+
+def quote_sql_name(name: str) -> str:
+    """Return any name as SQL takes it."""
+    return '"' + name.replace('"', '""') + '"'

@@ -17,13 +17,13 @@ from typing import Any
 import list_operations
 import typer
 import typer.main
+from cause_catalog import CATALOG
 
 from perfctl.orchestrator.cli import commands as command_line
 from perfctl.orchestrator.cli.main import COMMANDS, GROUPS, build_application
 from perfctl.orchestrator.commands.declare import Command, Group, load_declaration
 from perfctl.orchestrator.counts.hardware import machines
 from perfctl.orchestrator.launch.sweep.bench_file import BenchSpec
-from perfctl.orchestrator.ledger.causes.catalog import CATALOG
 from perfctl.orchestrator.outputs import OUTPUTS, format_schema_name
 from perfctl.orchestrator.report.ledger.causes import RULE_NAMES
 from perfctl.orchestrator.store import schema

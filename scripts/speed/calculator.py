@@ -100,12 +100,14 @@ def row(model: str, device: str, took: list[float]) -> str:
 
 def page() -> tuple[str, str]:
     """(the page, the name of the CPU that its fits are for)"""
+    sys.path.append(str(ROOT / "scripts" / "proof" / "accuracy"))
+    from bench_steps import convert_bench_point
+
     from perfctl import __version__
     from perfctl.orchestrator.commands.calculator import trace_models
     from perfctl.orchestrator.counts.hardware import machines
     from perfctl.orchestrator.counts.hardware.machines import BOARDS
     from perfctl.orchestrator.predict import published
-    from perfctl.orchestrator.predict.bench import convert_bench_point
     from perfctl.orchestrator.predict.fit import fit_steps
     from perfctl.orchestrator.predict.models.calculator import (
         ModelCache,

@@ -10,7 +10,6 @@ import pytest
 
 from perfctl.orchestrator.predict.bench import (
     build_bench_point,
-    convert_bench_point,
     keep_fastest_points,
     select_bench_points,
     sum_forward_and_other_times_by_layer,
@@ -18,6 +17,7 @@ from perfctl.orchestrator.predict.bench import (
 from perfctl.records.bench import BenchMachine, BenchPoint
 from perfctl.records.report import Device, Feature, LayerTime, MemoryFigure, Step
 from perfctl.workloads.models.plan import plan_model
+from scripts.proof.accuracy.bench_steps import convert_bench_point
 from tests.make.synthetic import make_run
 
 FACTS = {"option:model": "mlp:depth=2", "threads": "4", "torch": "2.9.0"}

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from perfctl.orchestrator.counts.hardware.machines import build_measured_device
-from perfctl.orchestrator.predict.bench import convert_bench_point
 from perfctl.orchestrator.predict.fit import list_step_durations
 from perfctl.records.bench import BenchMachine, BenchPoint
 from perfctl.records.report import Step
 from perfctl.workloads.models.plan import plan_model
+from scripts.proof.accuracy.bench_steps import convert_bench_point
 
 POINT = BenchPoint(
     "mlp", 4, "train", "fp32", BenchMachine("AMD EPYC", "cpu", 2, None), 3, (3, 2, 4)

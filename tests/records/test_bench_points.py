@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.predict.bench import convert_bench_point, keep_fastest_points
+from perfctl.orchestrator.predict.bench import keep_fastest_points
 from perfctl.parsers.own.bench import format_bench_file, read_bench_points
 from perfctl.records.bench import BenchMachine, BenchPoint
 from perfctl.records.errors import ReportError
 from perfctl.workloads.models.plan import plan_model
+from scripts.proof.accuracy.bench_steps import convert_bench_point
 
 RECORDED = Path(__file__).resolve().parents[1] / "data" / "bench-cpu" / "bench.json"
 POINT = BenchPoint(

@@ -10,7 +10,7 @@ import re
 import shutil
 import tarfile
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -65,9 +65,9 @@ def iterate_members_bounded(archive: tarfile.TarFile) -> Iterator[tarfile.TarInf
         yield member
 
 
-def read_archive_files(path: Path, names: Collection[str]) -> dict[str, bytes]:
-    """Contents of the regular files with these names in any folder of the archive; the last of each
-    name wins.
+def read_archive_files(path: Path) -> dict[str, bytes]:
+    """Contents of the two files of the devkit in any folder of the archive; the last of each name
+    wins.
 
     Raises tarfile.ReadError for a file over 64 MiB and for an archive that unpacks to more than 1
     GiB, and what tarfile raises for a damaged archive.
@@ -80,7 +80,7 @@ def read_archive_files(path: Path, names: Collection[str]) -> dict[str, bytes]:
             if read > _MOST_READ:
                 raise tarfile.ReadError(f"it unpacks to more than {_MOST_READ >> 20:,} MiB")
             name = member.name.rsplit("/", 1)[-1]
-            if not member.isfile() or name not in names:
+            if not member.isfile() or name not in (_TRUTH, _META):
                 continue
             if member.size > _MOST_MEMBER:
                 raise tarfile.ReadError(f"{name} has {member.size:,} bytes")
@@ -148,7 +148,7 @@ def read_devkit(path: Path, synsets: Path | None = None) -> ImagenetDevKit:
     """
     kit = "name ILSVRC2012_devkit_t12.tar.gz"
     try:
-        contents = read_archive_files(path, (_TRUTH, _META))
+        contents = read_archive_files(path)
     except (*_TAR_ERRORS, OSError) as error:
         problem = f"`devkit` {path} cannot be read ({_describe_error(error)})"
         raise WorkloadError(f"{problem}: {kit}") from error

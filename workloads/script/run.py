@@ -128,16 +128,15 @@ def _is_folder_or_zip(path: str) -> bool:
 
 
 class _ImportWatcher:
-    """First on ``sys.meta_path`` until the module is imported; finds it through the
-    other finders."""
+    """First on ``sys.meta_path`` until torch is imported; finds it through the other finders."""
 
-    def __init__(self, name: str, then: Callable[[], None]) -> None:
-        self._name, self._then = name, then
+    def __init__(self, then: Callable[[], None]) -> None:
+        self._then = then
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != self._name:
+        if name != "torch":
             return None
         specs = (
             finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self
@@ -159,15 +158,6 @@ class _ImportWatcher:
             self._then()
 
         loader.exec_module = exec_module
-
-
-def call_after_import(name: str, then: Callable[[], None]) -> None:
-    """Call ``then`` once, after the import of the top-level module ``name``; at once if it is
-    imported already."""
-    if name in sys.modules:
-        then()
-    else:
-        sys.meta_path.insert(0, _ImportWatcher(name, then))
 
 
 def run_script(arguments: Sequence[str]) -> int:
@@ -236,7 +226,10 @@ def _watch_from_import_on(options: ScriptOptions, keeper: ScriptRecordWriter) ->
             )
             keeper.before_end = lambda: problem
 
-    call_after_import("torch", watch_script)
+    if "torch" in sys.modules:
+        watch_script()
+    else:
+        sys.meta_path.insert(0, _ImportWatcher(watch_script))
     _record_before_os_exit(keeper)
 
 

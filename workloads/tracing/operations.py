@@ -139,7 +139,7 @@ def plan_operator(func: Any) -> OperatorPlan:
     )
     attributes = ATTRIBUTES.get(name)
     if attributes is None and torch.Tag.pointwise in func.tags:
-        attributes = _mark_pointwise
+        attributes = lambda args, kwargs: (("pointwise", True),)  # noqa: E731
     return OperatorPlan(
         name, free, composite, attributes, not _DYNAMIC.isdisjoint(func.tags) or name in _BY_VALUES
     )
@@ -375,10 +375,6 @@ def _make_hashable(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return tuple(map(_make_hashable, value))
     return value if isinstance(value, (bool, int, float, str)) else None
-
-
-def _mark_pointwise(args: Args, kwargs: Kwargs) -> Attributes:
-    return (("pointwise", True),)
 
 
 def _make_argument_extractor(*names: str) -> Extractor:

@@ -171,11 +171,11 @@ def find_architecture(capability: str | None) -> Architecture | None:
     return _BY_CAPABILITY.get(capability or "")
 
 
-def compute_peak_flops(gpu: Gpu, *, clock_hz: float | None = None) -> dict[str, float]:
-    """path ("fp32", "tensor tf32", ...) -> FLOP/s, dense; by default at the published clocks."""
+def compute_peak_flops(gpu: Gpu) -> dict[str, float]:
+    """path ("fp32", "tensor tf32", ...) -> FLOP/s, dense, at the published clocks."""
     chip = gpu.architecture
-    plain = gpu.sms * (clock_hz or gpu.boost_mhz * 1e6)
-    tensor = gpu.sms * (clock_hz or (gpu.tensor_mhz or gpu.boost_mhz) * 1e6)
+    plain = gpu.sms * gpu.boost_mhz * 1e6
+    tensor = gpu.sms * (gpu.tensor_mhz or gpu.boost_mhz) * 1e6
     flops = chip.compute_core_peaks(plain)
     if gpu.fp64 is not None:
         flops["fp64"] = gpu.fp64 * plain
@@ -280,14 +280,14 @@ def choose_board(boards: Iterable[Board]) -> Board:
     return min(boards, key=lambda board: ("SXM" not in board.gpu.name, board.memory_gb))
 
 
-def suggest_board_names(name: str, count: int = 4) -> tuple[str, ...]:
+def suggest_board_names(name: str) -> tuple[str, ...]:
     """Names of boards similar to ``name``, the closest first."""
     spelled: dict[str, str] = {}
     for board in BOARDS:
         spelled.setdefault(board.gpu.name.lower(), board.name)
         spelled.setdefault(" ".join(sorted(_split_device_name(board.gpu.name)[0])), board.name)
-    close = get_close_matches(" ".join(name.lower().split()), spelled, count * 2, 0.5)
-    return tuple(dict.fromkeys(spelled[spelling] for spelling in close))[:count]
+    close = get_close_matches(" ".join(name.lower().split()), spelled, 8, 0.5)
+    return tuple(dict.fromkeys(spelled[spelling] for spelling in close))[:4]
 
 
 @dataclass(frozen=True, slots=True)

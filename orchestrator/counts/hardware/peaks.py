@@ -204,10 +204,6 @@ class RecordedGpu:
     capability: str | None
     """CUDA compute capability, "7.0"."""
 
-    @property
-    def has_any_fact(self) -> bool:
-        return any((self.name, self.memory_bytes, self.capability))
-
     def __str__(self) -> str:
         """ "Tesla V100 of 16,384 MiB", "a GPU of 40,960 MiB"."""
         size = f" of {self.memory_bytes // MIB:,} MiB" if self.memory_bytes else ""
@@ -234,7 +230,7 @@ def find_recorded_gpu(run: Run) -> RecordedGpu | None:
     gpu = RecordedGpu(
         device.name if device else None, memory, device.compute_capability if device else None
     )
-    return gpu if gpu.has_any_fact else None
+    return gpu if any((gpu.name, gpu.memory_bytes, gpu.capability)) else None
 
 
 def has_contradicting_records(gpu_a: RecordedGpu, other: RecordedGpu) -> bool:

@@ -252,18 +252,21 @@ def _count_conv_macs_and_text(
     return macs, f"{names} x ({inner}) = {product}"
 
 
-def add_batch_dimension(shape: Shape, weight: Shape) -> Shape:
+def _add_batch_dimension(shape: Shape, weight: Shape) -> Shape:
     """A map without a batch dimension counts as a batch of one."""
     return shape if len(shape) == len(weight) else (1, *shape)
 
 
+def get_convolution_shapes(op: OpShape) -> tuple[Shape, Shape, Shape]:
+    """Return the shapes of input, weight and output."""
+    weight = get_shape(op.inputs, 1)
+    data, result = get_shape(op.inputs, 0), get_shape(op.outputs, 0)
+    return _add_batch_dimension(data, weight), weight, _add_batch_dimension(result, weight)
+
+
 def count_convolution(op: OpShape) -> Works:
     """Forward pass of a convolution. The bias adds 1 elementwise FLOP per output value."""
-    weight = get_shape(op.inputs, 1)
-    data, result = (
-        add_batch_dimension(get_shape(op.inputs, 0), weight),
-        add_batch_dimension(get_shape(op.outputs, 0), weight),
-    )
+    data, weight, result = get_convolution_shapes(op)
     macs, text = _count_conv_macs_and_text(data, weight, result, read_flag(op, "transposed"))
     return make_call_work(
         op,
@@ -279,8 +282,8 @@ def count_convolution_backward(op: OpShape) -> Works:
     the forward pass."""
     weight = get_shape(op.inputs, 2)
     grad, data = (
-        add_batch_dimension(get_shape(op.inputs, 0), weight),
-        add_batch_dimension(get_shape(op.inputs, 1), weight),
+        _add_batch_dimension(get_shape(op.inputs, 0), weight),
+        _add_batch_dimension(get_shape(op.inputs, 1), weight),
     )
     macs, text = _count_conv_macs_and_text(data, weight, grad, read_flag(op, "transposed"))
     tensors = read_op_tensors(op)

@@ -17,8 +17,8 @@ from perfctl.orchestrator.estimate.flops.formulas import (
     KERNEL_LETTERS,
     OUT_LETTERS,
     Shape,
-    add_batch_dimension,
     format_factors,
+    get_convolution_shapes,
     get_left_factor,
     get_shape,
     read_flag,
@@ -223,11 +223,7 @@ def work_convolution(op: OpShape) -> WorkedLayer:
     A transposed convolution spreads every input value over a kernel, so the input's positions
     count instead of the output's.
     """
-    weight = get_shape(op.inputs, 1)
-    data, result = (
-        add_batch_dimension(get_shape(op.inputs, 0), weight),
-        add_batch_dimension(get_shape(op.outputs, 0), weight),
-    )
+    data, weight, result = get_convolution_shapes(op)
     transposed, bias = read_flag(op, "transposed"), read_flag(op, "bias")
     groups, rank = read_integer_of_attribute(op, "groups", 1), len(weight) - 2
     settings = [read_window_setting(op, name, rank) for name in ("stride", "padding", "dilation")]

@@ -374,24 +374,10 @@ def format_option_words(options: Mapping[str, object]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class RunResult:
-    """The result of one run; ``folder`` holds its files."""
-
-    JSON_KEYS = (
-        *("batch_size", "parameters", "status", "reason", "skipped", "duration_ns", "folder"),
-    )
+class OneSetting:
+    """One setting of a sweep."""
 
     setting: SweepSetting
-    status: Annotated[str, ("ok", "partial", "failed")]
-    reason: str | None
-    """null: it is ok."""
-    folder: Path
-    skipped: bool = False
-    """The run was complete already, and nothing ran."""
-    duration_ns: int | None = None
-    """Of the whole run; null: nothing ran, or it did not end."""
-    repeat: int = 1
-    """Number of the repeat, from 1."""
 
     @property
     def batch_size(self) -> int | None:
@@ -402,6 +388,26 @@ class RunResult:
     def parameters(self) -> dict[str, str]:
         """Name -> value of each parameter of the sweep, batch among them."""
         return self.setting.parameters
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult(OneSetting):
+    """The result of one run; ``folder`` holds its files."""
+
+    JSON_KEYS = (
+        *("batch_size", "parameters", "status", "reason", "skipped", "duration_ns", "folder"),
+    )
+
+    status: Annotated[str, ("ok", "partial", "failed")]
+    reason: str | None
+    """null: it is ok."""
+    folder: Path
+    skipped: bool = False
+    """The run was complete already, and nothing ran."""
+    duration_ns: int | None = None
+    """Of the whole run; null: nothing ran, or it did not end."""
+    repeat: int = 1
+    """Number of the repeat, from 1."""
 
 
 @dataclass(frozen=True, slots=True)

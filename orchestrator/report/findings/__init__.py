@@ -36,8 +36,9 @@ from perfctl.orchestrator.report.page.records import (
     sort_findings,
 )
 from perfctl.orchestrator.report.studies.inference_fields import list_inference_findings
-from perfctl.orchestrator.report.tables import ShortNames, count_cell, join_first_names, run_label
+from perfctl.orchestrator.report.tables import ShortNames, count_cell, run_label
 from perfctl.orchestrator.statistics import group_by
+from perfctl.records.report import join_first_names
 from perfctl.records.run import Run
 
 SHOWN = 6

@@ -29,7 +29,6 @@ from perfctl.orchestrator.report.tables import (
     Table,
     build_compact_table,
     count_cell,
-    join_first_names,
     missing_cell,
     name_column,
     run_label,
@@ -39,6 +38,7 @@ from perfctl.orchestrator.report.tables import (
     time_column,
 )
 from perfctl.orchestrator.report.view import Section, View
+from perfctl.records.report import join_first_names
 from perfctl.records.run import Run, format_point
 
 ORIGINS = {

@@ -46,7 +46,6 @@ from perfctl.orchestrator.report.tables import (
     explain_figure_state,
     figure_cell,
     format_state_sign,
-    join_first_names,
     missing_cell,
     name_cell,
     name_column,
@@ -61,7 +60,7 @@ from perfctl.orchestrator.report.tables import (
     time_column,
 )
 from perfctl.orchestrator.statistics import group_by
-from perfctl.records.report import WORKED_OUT, Advice, Kernel, SourceLine
+from perfctl.records.report import WORKED_OUT, Advice, Kernel, SourceLine, join_first_names
 from perfctl.records.run import Run
 
 LONGEST = 160

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from accuracy_lines import Line, parser_for, percent, print_lines
 from accuracy_steps import beside, by_factor, by_line, held_out, leaving_out, spelled
+from bench_steps import convert_bench_point
 
 from perfctl.orchestrator.counts.hardware.machines import Machine, build_measured_device
-from perfctl.orchestrator.predict.bench import convert_bench_point
 from perfctl.orchestrator.predict.efficiency import split_into_folds
 from perfctl.orchestrator.predict.fit import StepTable, build_step_table
 from perfctl.orchestrator.predict.operations import StepMeasurement

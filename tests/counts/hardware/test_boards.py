@@ -97,6 +97,6 @@ def test_the_nearest_names_are_offered_for_a_misspelt_one():
     assert "A10" in suggest_board_names("A10H")
     assert "RTX 3080 Ti" in suggest_board_names("RTX 3085 Ti")
     assert suggest_board_names("T5") == ("T4",)
-    assert (len(suggest_board_names("A100")), len(suggest_board_names("A100", 1))) == (4, 1)
+    assert len(suggest_board_names("A100")) == 4
     assert suggest_board_names("geforce 2070 rtx suuper")[0] == "RTX 2070 Super"
     assert suggest_board_names("banana") == ()
