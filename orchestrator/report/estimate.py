@@ -27,6 +27,7 @@ from perfctl.orchestrator.report.tables import (
     build_complete_table,
     build_table,
     count_cell,
+    join_first_names,
     missing_cell,
     number_cell,
     share_cell,
@@ -311,7 +312,8 @@ def _describe_totals(estimate: Estimate) -> Iterator[str]:
             yield f"Not included: {call.formula}, in {call.layer or 'the model'}, {call.direction}."
     bounds = dict.fromkeys((call.upper_bound, call.layer) for call in estimate.calls)
     for reason in dict.fromkeys(reason for reason, _ in bounds if reason):
-        names = _join_layers([layer or "the model" for text, layer in bounds if text == reason])
+        layers = (layer or "the model" for text, layer in bounds if text == reason)
+        names = join_first_names(layers, LAYERS_NAMED_MAX)
         yield f"FLOPs of attention in {names} are an upper bound: {reason}."
     unknown = {call.kind for call in estimate.calls if call.macs is None and "." in call.kind}
     unknown -= {
@@ -320,13 +322,6 @@ def _describe_totals(estimate: Estimate) -> Iterator[str]:
     for name in sorted(unknown):
         line = f'perfctl.register_flops("{name.replace(".", "::", 1)}", function)'
         yield f"To include {name}, add {line} to a file and set `formulas` to it."
-
-
-def _join_layers(layers: Sequence[str]) -> str:
-    """Return the first layers, and how many more there are."""
-    omitted = len(layers) - LAYERS_NAMED_MAX
-    suffix = f" and {omitted} more" if omitted > 0 else ""
-    return ", ".join(layers[:LAYERS_NAMED_MAX]) + suffix
 
 
 def _build_data_types_table(estimate: Estimate) -> Table | None:
@@ -373,7 +368,7 @@ def _list_notes_on_data_types(estimate: Estimate) -> Iterator[str]:
         if kind == "Linear" and "fp8" not in name
     ]
     if layers:
-        names = _join_layers(layers)
+        names = join_first_names(layers, LAYERS_NAMED_MAX)
         yield f"Linear, not in fp8: {names}: rows, inputs or outputs are not a multiple of 16"
     elif all(row.type != "fp8" for row in estimate.types):
         yield "no matrix multiplication in fp8: the model has no nn.Linear"

@@ -53,7 +53,7 @@ def build_generation_view(output: GenerationOutput, *, has_layers: bool) -> View
     batches = output.batches.values()
     generations = [generation for generation in batches if generation.problem is None]
     if not generations:
-        return View("")
+        return View()
     columns = [
         *text_columns("phase"),
         Column("steps"),

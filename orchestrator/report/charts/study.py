@@ -120,10 +120,8 @@ def draw_study_charts(key: str, analysis: Analysis, *, timed: bool) -> tuple[Cha
         draw_flat_clock_chart(key, analysis),
         *times[:1],
     ]
-    ratios, memory = (
-        _draw_ratio_chart(key, ledger, colors, scale),
-        _draw_recorded_memory(key, points, scale),
-    )
+    ratios = _draw_ratio_chart(key, ledger, colors, scale)
+    memory = _draw_recorded_memory(key, points, scale)
     first_part = next(filter(None, parts), None)
     other_parts = [part for part in parts if part is not first_part]
     charts = (*first, first_part, ratios, *other_parts, *times[1:], memory)
@@ -401,7 +399,7 @@ def draw_charts_of_studies(runs: Sequence[Run]) -> tuple[Chart, ...]:
     ]
     charts = (
         draw_utilization_chart("all-utilization", usages),
-        draw_memory_chart("all-memory", usages),
+        draw_memory_chart(usages),
     )
     return tuple(filter(None, charts))
 
@@ -506,7 +504,7 @@ def _format_counter_tick(unit: str, value: float) -> str:
     )
 
 
-def draw_memory_chart(name: str, usages: Usages) -> Chart | None:
+def draw_memory_chart(usages: Usages) -> Chart | None:
     """Return memory against batch size, one line per model: by NVML if it was sampled, otherwise
     the allocator's, otherwise the host's."""
     values: dict[tuple[str, str], dict[int, float]] = {}
@@ -516,7 +514,7 @@ def draw_memory_chart(name: str, usages: Usages) -> Chart | None:
         "maximum of each run: process or device (NVML), reserved (torch allocator), or resident "
         "memory of the host"
     )
-    return _draw_usage_chart(name, "Memory", values, format_bytes_tick, note)
+    return _draw_usage_chart("all-memory", "Memory", values, format_bytes_tick, note)
 
 
 def _group_values_by_batch(

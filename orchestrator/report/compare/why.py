@@ -3,7 +3,7 @@ likely differences."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from perfctl.orchestrator.compare.causes import (
     ALGORITHM,
@@ -29,6 +29,7 @@ from perfctl.orchestrator.report.numbers import (
     format_significant,
     format_time,
 )
+from perfctl.orchestrator.report.tables import join_first_names
 from perfctl.records.report import pluralize_count
 
 CHANGED = (SLOWER, FASTER)
@@ -184,13 +185,13 @@ def describe_likely_differences(match: AlignedPair) -> str | None:
         unknown = [item.fact for item in every if NOT_RECORDED in (item.a, item.b)]
         differ = [item.fact for item in every if item.fact not in unknown]
         facts = (
-            f"; {join_first_names(differ)} differ{'s' if len(differ) == 1 else ''}"
+            f"; {join_first_names(differ, 3)} differ{'s' if len(differ) == 1 else ''}"
             if differ
             else ""
         )
         if unknown:
             verb = "was" if len(unknown) == 1 else "were"
-            facts += f"; {join_first_names(unknown)} {verb} recorded on one side only"
+            facts += f"; {join_first_names(unknown, 3)} {verb} recorded on one side only"
         return f"No difference between the sides is a likely cause{facts}."
     first, *further = (suspect.difference for suspect in likely)
     reason = format_as_sentence(likely[0].why)
@@ -238,12 +239,6 @@ def format_factor(change: float) -> str:
     if factor >= 1000:
         return f"{factor:,.0f}"
     return format_significant(factor) if factor >= 1 else format_ratio(factor)
-
-
-def join_first_names(names: Sequence[str]) -> str:
-    """Return "torch, cuda, cudnn and 2 more"."""
-    suffix = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + suffix
 
 
 def format_as_sentence(text: str) -> str:

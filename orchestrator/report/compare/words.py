@@ -43,7 +43,6 @@ from perfctl.orchestrator.report.compare.why import (
     format_percent_change,
     format_quantity,
     join_algorithm_names,
-    join_first_names,
 )
 from perfctl.orchestrator.report.numbers import (
     format_all_digits,
@@ -52,6 +51,7 @@ from perfctl.orchestrator.report.numbers import (
     format_time,
 )
 from perfctl.orchestrator.report.page.records import Finding
+from perfctl.orchestrator.report.tables import join_first_names
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.statistics import group_by, judge_ratio_interval
 
@@ -166,7 +166,7 @@ def _list_one_sided_layers(comparison: Comparison) -> Iterator[Finding]:
         names = [name for name, kinds in results.items() if kinds == {result}]
         if names:
             noun = "layer" if len(names) == 1 else "layers"
-            yield Finding(f"Only {label} has the {noun} {join_first_names(names)}.", "layers")
+            yield Finding(f"Only {label} has the {noun} {join_first_names(names, 3)}.", "layers")
 
 
 def _list_changed_kernels(
@@ -295,7 +295,9 @@ def _describe_step_change(
         first = pair.blocking_differences[0]
         facts, reasons = f"{first.fact} {first.a} in A, {first.b} in B", first.reason
         if len(pair.blocking_differences) > 1 or len(first.a + first.b) >= 40:
-            facts = join_first_names([difference.fact for difference in pair.blocking_differences])
+            facts = join_first_names(
+                [difference.fact for difference in pair.blocking_differences], 3
+            )
             reasons = _explain_not_comparable(pair)
         return (
             f"Not comparable ({facts}): {subject.lower()} took {moved}, {both}. "

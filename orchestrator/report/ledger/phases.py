@@ -34,6 +34,7 @@ from perfctl.orchestrator.report.tables import (
     missing_cell,
     name_cell,
     name_column,
+    optional_text_cell,
     share_cell,
     size_cell,
     size_column,
@@ -208,10 +209,8 @@ def _build_part_cells(part: ModelPartUse, short: str) -> dict[str, Cell]:
     if part.estimated:
         moved = mark_cell_estimated(moved, "if the cache has the type of the projections")
     if part.shared:
-        spent, share = (
-            mark_cell_estimated(spent, SHARED_OUT),
-            mark_cell_estimated(share, SHARED_OUT),
-        )
+        spent = mark_cell_estimated(spent, SHARED_OUT)
+        share = mark_cell_estimated(share, SHARED_OUT)
     # of the prompts and of the decodes of mixed steps, both approximate
     mixed = [missing_cell(NOT_TIMED if part.kernel_ns is None else NOT_DIVIDED)] * 2
     if part.kernel_ns is not None and part.prompts_ns is not None:
@@ -226,7 +225,7 @@ def _build_part_cells(part: ModelPartUse, short: str) -> dict[str, Cell]:
         "estimate": amount_cell(part.flops, "FLOP", part.flops_why or ""),
         "bytes": moved,
         "FLOP/B": intensity,
-        "bound": missing_cell(missing) if part.bound is None else text_cell(part.bound),
+        "bound": optional_text_cell(part.bound, missing),
         "GPU time per token": time_cell(part.token_ns, NO_TOKENS),
         **dict(zip(MIXED_COLUMNS, mixed, strict=True)),
         "padding": _build_tile_padding_cell(part),

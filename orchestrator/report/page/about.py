@@ -147,7 +147,7 @@ def build_runs_table(study: Study) -> Table | None:
             get_device_label(run),
             (run.started_at or "")[:16].replace("T", " "),
             run.duration_ns,
-            Cell(run.origin, ORIGINS.get(run.origin), value=run.origin),
+            text_cell(run.origin, ORIGINS.get(run.origin)),
             run.host,
             run.artifact and text_cell(run.artifact),
             Cell(run.artifact_sha256[:12], run.artifact_sha256, value=run.artifact_sha256)

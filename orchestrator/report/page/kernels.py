@@ -305,7 +305,7 @@ def pack_launches_table(runs: Sequence[PreparedRun], names: ShortNames) -> Packe
     if len(runs) > 1:
         columns.insert(0, (("run", "", "text"), [run_label(run.run) for run, _ in rows]))
     return pack_long_table(
-        "launches", columns, len(rows), total - len(rows), counters, notes, names
+        "launches", columns, len(rows), total - len(rows), counters, notes, names=names
     )
 
 
@@ -416,7 +416,7 @@ def _list_switch_rows(item: LayerKernelSweep, names: ShortNames) -> Iterator[lis
         first, switch = stretch[0], starts.get(stretch[0].batch)
         short = join_first_names((names.get(name, name) for name in first.kernels), NAMES)
         yield [
-            name_cell(item.name),
+            item.name,
             ", ".join(str(kernels.batch) for kernels in stretch),
             describe_algorithm(first.algorithm),
             name_cell(", ".join(first.kernels), short),

@@ -79,12 +79,12 @@ class Finding:
         return split_at_first_sentence_or_clause(self.text)[1]
 
 
-def shorten_findings(findings: Iterable[Finding], complete: int) -> tuple[Finding, ...]:
-    """Return findings, long ones after the first ``complete`` ones with their first sentence only.
-    Warnings stay complete."""
+def shorten_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings, long ones after the first COMPLETE_FINDINGS with their first sentence
+    only. Warnings stay complete."""
     return tuple(
         finding
-        if finding.warning or number < complete or len(finding.text) <= SHORT_FINDING
+        if finding.warning or number < COMPLETE_FINDINGS or len(finding.text) <= SHORT_FINDING
         else replace(finding, text=finding.first)
         for number, finding in enumerate(findings)
     )
@@ -163,12 +163,9 @@ def find_median_steps(analysis: Analysis) -> Steps:
     return steps
 
 
-def add_impact(
-    finding: Finding, share: float | None, step: StepTime | None, *, fix: str | None = None
-) -> Finding:
+def add_impact(finding: Finding, share: float | None, step: StepTime | None) -> Finding:
     """Return the finding with the share (0..1) of the step that is at stake. It stays without one
     if the share is unknown, or if the steps scatter by more."""
-    finding = replace(finding, fix=fix)
     if share is None or step is None or share * step.median_ns <= step.noise_ns:
         return finding
     return replace(finding, impact_ns=share * step.median_ns, step_ns=step.median_ns)

@@ -61,6 +61,7 @@ from perfctl.orchestrator.report.tables import (
     build_table,
     count_cell,
     figure_cell,
+    join_notes,
     missing_cell,
     text_cell,
     text_columns,
@@ -451,7 +452,7 @@ def _build_median_time_cell(
 ) -> Cell:
     if spread is None:
         return missing_cell(reason)
-    note = "; ".join(filter(None, (format_all_digits(spread.median, "ns"), basis)))
+    note = join_notes(format_all_digits(spread.median, "ns"), basis)
     return Cell(format_step_times(spread), note, value=spread.median)
 
 
