@@ -61,7 +61,7 @@ def build_generation_view(output: GenerationOutput, *, has_layers: bool) -> View
         Column("context"),
         *WORK,
     ]
-    tables: list[Table] = []
+    tables = []
     for generation in generations:
         batch = f", batch {generation.batch:,}" if len(generations) > 1 else ""
         rows = list(map(_build_phase_row, generation.phases))

@@ -501,7 +501,7 @@ def pack_column(label: str, unit: str, kind: str, values: Sequence[Any]) -> Json
     distinct = list(dict.fromkeys(tidied.values()))
     if len(distinct) == 1:
         return head | {"c": distinct[0]}
-    forms: list[JsonObject] = []
+    forms = []
     if len(distinct) <= max(16, len(tidy) // 3):
         order = {value: number for number, value in enumerate(distinct)}
         runs = [part for value, same in groupby(tidy) for part in (order[value], len(list(same)))]

@@ -356,7 +356,7 @@ def _build_rows_by_batch_table(
         ),
         Column("cause", style="word"),
     ]
-    rows: list[list[Cell]] = []
+    rows = []
     for group in groups:
         largest = max(group.lines, key=lambda line: line.deviation)
         for line in group.lines:

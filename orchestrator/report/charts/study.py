@@ -35,7 +35,6 @@ from perfctl.orchestrator.ledger.usage.run_usage import (
     COPIES,
     IDLE,
     RunUsage,
-    TimeBreakdown,
 )
 from perfctl.orchestrator.report.charts.charts import (
     Chart,
@@ -247,7 +246,7 @@ def _draw_breakdown(key: str, analysis: Analysis) -> Chart | None:
         (prepared.batch, (prepared.timing_run, *prepared.runs))
         for prepared in analysis.study.prepared_batches
     ] or [(None, analysis.study.prepared_runs)]
-    breakdowns: dict[Point, TimeBreakdown] = {}
+    breakdowns = {}
     for batch, runs in groups:
         of_runs = (run.usage.time_breakdown for run in runs if run is not None)
         if (breakdown := next(filter(None, of_runs), None)) is not None:
@@ -521,7 +520,7 @@ def _group_values_by_batch(
     usages: Usages, quantities: Quantities
 ) -> dict[tuple[str, str], dict[int, float]]:
     """Return (model, quantity) -> batch size -> value, if there are two batch sizes."""
-    values: dict[tuple[str, str], dict[int, float]] = {}
+    values = {}
     for model, runs in usages:
         ordered = sorted(runs, key=lambda item: LIGHTEST_FIRST.get(item.run.profiler, 3))
         for quantity, read in quantities.items():

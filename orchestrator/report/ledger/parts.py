@@ -238,7 +238,7 @@ def build_cpu_timer_table(analysis: Analysis) -> Table | None:
         Column("time / minimum", note="below 1, the timer cannot have measured such a kernel"),
         text_column("GPU", is_optional=True),
     ]
-    rows: list[list[object]] = []
+    rows = []
     peaks: dict[str, None] = {}
     for item in _list_cpu_timings(analysis):
         gpu, least = find_recorded_gpu(item.run), None

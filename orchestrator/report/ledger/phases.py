@@ -188,7 +188,7 @@ def shorten_module_paths(names: Sequence[str]) -> dict[str, str]:
     endings = Counter(
         tuple(path[-length:]) for path in paths.values() for length in range(1, len(path) + 1)
     )
-    short: dict[str, str] = {}
+    short = {}
     for name, path in paths.items():
         lengths = range(1, len(path) + 1)
         length = next((n for n in lengths if endings[tuple(path[-n:])] == 1), len(path))

@@ -126,7 +126,7 @@ def build_advice_table(runs: Sequence[Run], names: ShortNames) -> Table | None:
         text_column("advice", "of the launch with the largest estimate"),
     ]
     none = missing_cell("ncu has no estimate for this")
-    rows: list[tuple[float, float, list[Any]]] = []
+    rows = []
     for run in runs:
         for saved_ns, name, best, launches in merge_advice_by_rule_and_kernel(run):
             estimate = best.estimated_speedup
@@ -246,7 +246,7 @@ def build_kernel_summary(runs: Sequence[PreparedRun], names: ShortNames) -> Tabl
             for path in PATHS
         ),
     ]
-    rows: list[tuple[float, list[Any]]] = []
+    rows = []
     for prepared in runs:
         run = prepared.run
         by_name = group_by(run.report.kernels, lambda kernel: kernel.name)

@@ -146,7 +146,7 @@ def find_median_steps(analysis: Analysis) -> Steps:
     """Return the median step of each batch size; none where no step was timed, or where other
     programs kept the CPU busy. Under ncu, kernels run one by one and are the step."""
     spreads: dict[Point, TimeSpread | None] = {point.batch: point.step for point in analysis.points}
-    steps: dict[Point, StepTime] = {}
+    steps = {}
     for prepared in analysis.study.prepared_runs:
         batch, capture_ns = prepared.run.point, prepared.usage.window.length_ns
         spread = spreads.get(batch) or (prepared.step_time or (None,))[0]

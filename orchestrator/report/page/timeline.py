@@ -389,7 +389,7 @@ def _assign_lanes(track: _TimelineTrack) -> str | None:
     last row."""
     track.bars.sort(key=lambda bar: (bar.start, -bar.length))
     ends: list[int] = []
-    drawn: list[TimelineBar] = []
+    drawn = []
     for bar in track.bars:
         lane = next((index for index, end in enumerate(ends) if end <= bar.start), len(ends))
         if lane < LANES:

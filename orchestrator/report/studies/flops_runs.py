@@ -141,7 +141,7 @@ def _is_on_cpu(runs: Sequence[Run]) -> bool:
 def build_memory_chapter(compared: ComparedNetworks) -> View:
     """Return each quantity of one run of each network: with epochs, otherwise without a profiler,
     otherwise any."""
-    chosen: list[tuple[str, Run]] = []
+    chosen = []
     for network in compared.networks:
         trained = _find_run_with_epochs(network, compared.batch)
         run = min(
@@ -193,7 +193,7 @@ def _build_memory_table(
     if all(_is_foreign_report(run) for _, run in chosen):
         texts |= {name: f"{name} the training" for name in ("before", "after") if name in recorded}
     heads = [*text_columns("memory"), *(size_column(text) for text in texts.values())]
-    rows: list[NetworkRow] = []
+    rows = []
     for label, run in chosen:
         for quantity, stated in _read_published_memory(run).items():
             values = map(stated.get, texts)
@@ -276,7 +276,7 @@ def build_training_chapter(compared: ComparedNetworks) -> View:
         time_column("time of the epoch"),
         time_column("time of the test"),
     ]
-    rows: list[NetworkRow] = []
+    rows = []
     findings = []
     data = trained[0][1].report.environment.get("option:data") or ""
     for label, run in trained:
@@ -384,8 +384,8 @@ def build_machine_chapter(compared: ComparedNetworks) -> View:
 def build_causes_chapter(compared: ComparedNetworks) -> View:
     """Return why executed and estimated FLOPs differ, in full, and what the FLOPs ledger's report
     would find."""
-    rows: list[NetworkRow] = []
-    text: list[str] = []
+    rows = []
+    text = []
     findings: list[str] = []
     for network in compared.networks:
         lead = f"{network.label}: " if len(compared.networks) > 1 else ""
