@@ -495,7 +495,7 @@ def pack_column(label: str, unit: str, kind: str, values: Sequence[Any]) -> Json
     :func:`encode_integers` writes ``i`` and ``s``. ``kind`` says how a value is written: time,
     si, int, text or code.
     """
-    head: JsonObject = {"label": label, "unit": unit, "kind": kind}
+    head = {"label": label, "unit": unit, "kind": kind}
     tidied = {value: _convert_to_json_number(value) for value in dict.fromkeys(values)}
     tidy = [tidied[value] for value in values]
     distinct = list(dict.fromkeys(tidied.values()))

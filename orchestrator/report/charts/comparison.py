@@ -112,7 +112,7 @@ def draw_clocks_chart(layer: str, networks: Named) -> Chart | None:
     def median_seconds(spread: TimeSpread | None) -> float | None:
         return spread.median / 1e9 if spread is not None else None
 
-    values: Values = {
+    values = {
         "clock": lambda point: median_seconds(point.forward.synchronised),
         "profiler": lambda point: median_seconds(point.forward.profiled),
     }

@@ -182,9 +182,7 @@ def save_chart(
 
 def _add_legend(figure: Figure, scale: float, *, grow: bool) -> None:
     bars = (bar for axes in figure.axes for bar in axes.containers)
-    parts: dict[str, Any] = {
-        label: bar for bar in bars if not (label := str(bar.get_label())).startswith("_")
-    }
+    parts = {label: bar for bar in bars if not (label := str(bar.get_label())).startswith("_")}
     if not parts:
         return
     wide, high = figure.get_size_inches()

@@ -15,7 +15,7 @@ from perfctl.orchestrator.counts.hardware.peaks import (
     find_recorded_gpu,
 )
 from perfctl.orchestrator.ledger.analysis import Analysis
-from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
+from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import (
     Study,
     group_into_studies,
@@ -350,7 +350,7 @@ def draw_instruction_counts(key: str, analysis: Analysis) -> Chart | None:
 
 
 def _draw_ratio_chart(key: str, ledger: Ledger, colors: Colours, scale: AxisScale) -> Chart | None:
-    groups: dict[str, list[LedgerRow]] = defaultdict(list)
+    groups = defaultdict(list)
     for row in ledger.rows:
         if row.ratio and row.batch is not None:
             groups[row.name].append(row)

@@ -557,7 +557,7 @@ def describe_largest_layers(study: Study, ledger: Ledger, steps: Steps) -> Itera
 
 def _find_complete_batches(study: Study) -> set[Point]:
     """Return the batch sizes whose timed run is complete; all of them if none is."""
-    statuses: dict[Point, str] = {
+    statuses = {
         batch.batch: batch.timing_run.run.status
         for batch in study.prepared_batches
         if batch.timing_run

@@ -197,7 +197,7 @@ def _collect_fact_values(
 def build_missing_values_table(study: Study, ledger: Ledger) -> Table | None:
     """Return what the runs of a study do not have, a row for each reason; None if nothing is
     missing."""
-    by_reason: dict[tuple[str, str], list[Missing]] = defaultdict(list)
+    by_reason = defaultdict(list)
     for quantity, reason, concerns, label in (
         *_list_report_gaps(study.runs),
         *_list_ledger_gaps(study, ledger),

@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any
 
 from perfctl.orchestrator.counts.counters.work import KernelFlops, is_flop_counter
-from perfctl.orchestrator.counts.figure import Figure, make_missing_figure, sum_figures
+from perfctl.orchestrator.counts.figure import make_missing_figure, sum_figures
 from perfctl.orchestrator.counts.kernels.names import recognise_family
 from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_names
 from perfctl.orchestrator.ledger.analysis import Analysis
@@ -35,7 +35,6 @@ from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
     JsonObject,
-    LongColumn,
     PackedTable,
     ShortNames,
     Table,
@@ -301,7 +300,7 @@ def pack_launches_table(runs: Sequence[PreparedRun], names: ShortNames) -> Packe
         else kernel._replace(start_ns=kernel.start_ns - origins[run.run.id])
         for run, kernel in rows
     ]
-    columns: list[LongColumn] = [(head, list(map(read, launches))) for head, read in LAUNCH_COLUMNS]
+    columns = [(head, list(map(read, launches))) for head, read in LAUNCH_COLUMNS]
     if len(runs) > 1:
         columns.insert(0, (("run", "", "text"), [run_label(run.run) for run, _ in rows]))
     return pack_long_table(
@@ -348,7 +347,7 @@ def _pack_counter_columns(
     }
     columns = []
     for path in ("total", *PATHS) if units else ():
-        figures: list[Figure] = [
+        figures = [
             getattr(run.flops_by_launch.get(kernel.launch, NO_FLOPS), path) for run, kernel in rows
         ]
         states = [

@@ -9,7 +9,6 @@ from itertools import accumulate
 
 from perfctl.orchestrator.compare.sides import explain_busy_cpu
 from perfctl.orchestrator.ledger.analysis import Analysis
-from perfctl.orchestrator.ledger.timing import TimeSpread
 from perfctl.orchestrator.ledger.usage.intervals import sum_durations_ns
 from perfctl.records.run import Point
 
@@ -145,7 +144,7 @@ Steps = Mapping[Point, StepTime]
 def find_median_steps(analysis: Analysis) -> Steps:
     """Return the median step of each batch size; none where no step was timed, or where other
     programs kept the CPU busy. Under ncu, kernels run one by one and are the step."""
-    spreads: dict[Point, TimeSpread | None] = {point.batch: point.step for point in analysis.points}
+    spreads = {point.batch: point.step for point in analysis.points}
     steps = {}
     for prepared in analysis.study.prepared_runs:
         batch, capture_ns = prepared.run.point, prepared.usage.window.length_ns

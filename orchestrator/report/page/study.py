@@ -434,7 +434,7 @@ def build_steps_table(runs: Sequence[Run]) -> Table | None:
 def pack_counters_table(runs: Sequence[Run], short: ShortNames) -> PackedTable | None:
     """Counters by kernel name and metric: smallest and largest over the launches. ``short``:
     kernel names."""
-    values: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)
+    values = defaultdict(list)
     for run in runs:
         names = {kernel.launch: kernel.name for kernel in run.report.kernels}
         for item in run.report.counters:
