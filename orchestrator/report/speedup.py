@@ -267,7 +267,7 @@ def list_speedup_notes(study: NetworkSpeedup) -> list[str]:
 
 def build_speedup_tables(study: NetworkSpeedup) -> list[Table]:
     """Return the tables of a batch size in the order of reading, without empty ones."""
-    parts = [
+    parts = (
         _build_devices_table(study),
         _build_gains_table(study, ("epoch", "step", "phase"), GAINS),
         _build_time_to_quality_table(study),
@@ -276,8 +276,8 @@ def build_speedup_tables(study: NetworkSpeedup) -> list[Table]:
         *map(_build_amdahl_table, study.comparisons),
         _build_categories_table(study),
         *map(_build_operations_table, study.arms),
-    ]
-    return [part for part in parts if part is not None]
+    )
+    return list(filter(None, parts))
 
 
 def _build_devices_table(study: NetworkSpeedup) -> Table | None:

@@ -85,7 +85,7 @@ def has_repeated_blocks(phases: Sequence[PhaseParts]) -> bool:
 
 def build_phase_tables(phases: Sequence[PhaseParts]) -> tuple[Table, ...]:
     """Return a table for each phase. FLOPs: 1 multiply-add = 2."""
-    return tuple(table for phase in phases if (table := _build_phase_table(phase)) is not None)
+    return tuple(filter(None, map(_build_phase_table, phases)))
 
 
 def _build_phase_table(phase: PhaseParts) -> Table | None:

@@ -202,8 +202,7 @@ def build_roofline_tables(roofs: Roofline, names: Mapping[str, str]) -> tuple[Ta
 
     names: kernel name -> its short form.
     """
-    tables = (_build_roofline_table(work, roofs, names) for work in CAPTIONS)
-    return tuple(table for table in tables if table is not None)
+    return tuple(filter(None, (_build_roofline_table(work, roofs, names) for work in CAPTIONS)))
 
 
 def _build_roofline_table(work: str, roofs: Roofline, names: Mapping[str, str]) -> Table | None:

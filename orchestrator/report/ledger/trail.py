@@ -144,7 +144,7 @@ def _build_row_trail(row: LedgerRow, analysis: Analysis, source: _CountingSource
     return Trail(
         build_row_trail_key(row.layer_label, row.direction, row.batch),
         f"{row.name}{batch}",
-        tuple(step for step in steps if step is not None),
+        tuple(filter(None, steps)),
     )
 
 

@@ -394,7 +394,9 @@ def build_summary_cell(item: Summary, run: Run, *, is_rounded: bool = True) -> C
     """The value in the report's own unit, without a prefix; a percentage that DLProf's CSV rounded
     to nothing says so."""
     if item.value is None:
-        return optional_text_cell(item.text)
+        return optional_text_cell(
+            item.text, "the report does not say" if is_rounded else "the report does not state it"
+        )
     if not item.value and item.unit == "%" and run.report.form.startswith("DLProf CSV"):
         return Cell("< 0.05", "DLProf's CSV rounds: 0.0% is anything below 0.05%", value="< 0.05")
     if not is_rounded:
