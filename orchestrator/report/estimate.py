@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
 
 from perfctl.orchestrator.estimate.flops.engine import WorkTotals, is_fused_only, list_product_types
 from perfctl.orchestrator.estimate.memory import CONTEXT, LargestBatch, StepMemorySummary
@@ -114,9 +113,7 @@ def build_estimated_step_view(
 
 def build_flop_counters_view(output: CounterComparison) -> View:
     """Return the totals of each counter with the reasons, and the layers that differ."""
-    rows: list[tuple[Any, ...]] = [
-        ("estimate", _build_unit_cell(sum(output.macs.values()), "MAC"), BLANK, "", "")
-    ]
+    rows = [("estimate", _build_unit_cell(sum(output.macs.values()), "MAC"), BLANK, "", "")]
     for peer in output.counts:
         if peer.total is None:
             rows.append((peer.counter, BLANK, BLANK, peer.problem or "", ""))
@@ -233,7 +230,7 @@ def _build_layers_table(estimate: Estimate) -> Table:
 
     names = ["forward", *(PASSES.get(name, "computed again") for name in passes)]
     lines = [line for line in sheet.lines if line.output or line.flops != 0 or line.backward_flops]
-    rows: list[list[object]] = [
+    rows = [
         [
             line.layer,
             text_cell(line.kind),
@@ -312,9 +309,8 @@ def _describe_totals(estimate: Estimate) -> Iterator[str]:
             yield f"Not included: {call.formula}, in {call.layer or 'the model'}, {call.direction}."
     bounds = dict.fromkeys((call.upper_bound, call.layer) for call in estimate.calls)
     for reason in dict.fromkeys(reason for reason, _ in bounds if reason):
-        names = join_first_names(
-            (layer or "the model" for text, layer in bounds if text == reason), LAYERS_NAMED_MAX
-        )
+        layers = (layer or "the model" for text, layer in bounds if text == reason)
+        names = join_first_names(layers, LAYERS_NAMED_MAX)
         yield f"FLOPs of attention in {names} are an upper bound: {reason}."
     unknown = {call.kind for call in estimate.calls if call.macs is None and "." in call.kind}
     unknown -= {
@@ -466,7 +462,7 @@ def build_rank_memory_view(output: EstimateOutput) -> View:
 
 def _build_rank_memory_table(parallel: ParallelMemory) -> Table:
     """Return a column for each kind of rank."""
-    rows: list[tuple[Any, ...]] = [
+    rows = [
         (name, *(size_cell(read(rank), "not known") for rank in parallel.ranks))
         for name, read in RANK_ROWS.items()
         if any(read(rank) != 0 for rank in parallel.ranks)

@@ -29,6 +29,7 @@ from perfctl.orchestrator.report.numbers import DASH
 from perfctl.orchestrator.report.tables import (
     Cell,
     build_table,
+    join_notes,
     missing_cell,
     text_cell,
     text_columns,
@@ -185,10 +186,8 @@ def _build_lines_of_causes(outcome: GateOutcome, results: Sequence[str]) -> Iter
         for cause in group_rows_into_causes(outcome, *results):
             also = []
             if cause.whole is not None and isinstance(cause.whole.before, int | float):
-                before, after = (
-                    format_gate_value(cause.whole.before),
-                    format_gate_value(cause.whole.after),
-                )
+                before = format_gate_value(cause.whole.before)
+                after = format_gate_value(cause.whole.after)
                 also.append(
                     f"the complete {cause.whole.key.direction or 'step'}: {before} to {after}"
                 )
@@ -200,7 +199,7 @@ def _build_lines_of_causes(outcome: GateOutcome, results: Sequence[str]) -> Iter
             also += [f"also {', '.join(changes[:MAX_NAMES])}"] if changes else []
             also += [f"{len(changes) - MAX_NAMES} more"] if len(changes) > MAX_NAMES else []
             line = _build_line_of_quantity(outcome.entry, cause.first)
-            yield line._replace(reason="; ".join(filter(None, (line.reason, *also))))
+            yield line._replace(reason=join_notes(line.reason, *also))
         return
     groups: dict[tuple[str, str], list[JudgedQuantity]] = {}
     for row in outcome.select_rows_with_results(*results):

@@ -53,7 +53,7 @@ def build_generation_view(output: GenerationOutput, *, has_layers: bool) -> View
     batches = output.batches.values()
     generations = [generation for generation in batches if generation.problem is None]
     if not generations:
-        return View("")
+        return View()
     columns = [
         *text_columns("phase"),
         Column("steps"),
@@ -61,7 +61,7 @@ def build_generation_view(output: GenerationOutput, *, has_layers: bool) -> View
         Column("context"),
         *WORK,
     ]
-    tables: list[Table] = []
+    tables = []
     for generation in generations:
         batch = f", batch {generation.batch:,}" if len(generations) > 1 else ""
         rows = list(map(_build_phase_row, generation.phases))

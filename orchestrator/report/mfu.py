@@ -26,7 +26,6 @@ from perfctl.orchestrator.report.tables import (
     build_table,
     count_cell,
     missing_cell,
-    text_cell,
     text_column,
     text_columns,
 )
@@ -182,11 +181,11 @@ def build_mfu_view(audit: MfuAudit) -> View:
     return replace(answer_view, document=lambda: replace(answer_view, tables=tables))
 
 
-def _build_formula_cells(audit: MfuAudit, row: ConventionRow) -> list[Cell]:
+def _build_formula_cells(audit: MfuAudit, row: ConventionRow) -> list[object]:
     refused, exact = row.reason or "unknown", audit.exact.total or 0
     no_hfu = "nothing is recomputed" if audit.recompute == "none" else refused
     cells = [
-        text_cell(row.convention.key),
+        row.convention.key,
         count_cell(None if row.total is None else round(row.total), refused),
         *(
             missing_cell(reason) if share is None else Cell(_format_share(share), value=share)
@@ -195,7 +194,7 @@ def _build_formula_cells(audit: MfuAudit, row: ConventionRow) -> list[Cell]:
     ]
     difference = audit.compare_with_exact(row)
     if row is audit.exact:
-        return [*cells, missing_cell("the reference itself"), text_cell(row.convention.formula)]
+        return [*cells, missing_cell("the reference itself"), row.convention.formula]
     if difference is None:
         return [*cells, missing_cell(refused), missing_cell(refused)]
     flops, terms = difference
@@ -208,7 +207,7 @@ def _build_formula_cells(audit: MfuAudit, row: ConventionRow) -> list[Cell]:
     return [
         *cells,
         Cell(_format_signed_share(flops / exact), value=flops / exact),
-        text_cell(because),
+        because,
     ]
 
 

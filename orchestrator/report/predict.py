@@ -517,7 +517,7 @@ def _build_predicted_batch(point: AnswerPoint, tokens: int | None) -> PredictedB
     unbilled = no_samples if training.billed_seconds is None else None
     mixed = "measured and fitted steps do not separate host time from GPU time"
     no_fit = "no fit for such steps on this device: the range is that of the source"
-    values: dict[str, tuple[object, str]] = {
+    values = {
         "steps_per_epoch": (training.steps, no_samples),
         "epoch_s": (training.epoch, no_samples),
         "training_s": (training.total, "no --epochs"),

@@ -16,6 +16,7 @@ from perfctl.orchestrator.report.tables import (
     text_columns,
 )
 from perfctl.orchestrator.report.view import View
+from perfctl.records.report import pluralize_count
 
 NO_SOURCE = "source not stated"
 
@@ -58,15 +59,11 @@ def build_prices_view(prices: PriceList) -> View:
     if len(publishers) > 1:
         source, notes = "", [f"[{number}] {text}" for number, text in enumerate(publishers, 1)]
     return View(
-        f"{_format_offer_count(offers)} of {name}, US dollars per hour and instance. Prices of "
-        f"{format_price_dates(offers)}{source}",
+        f"{pluralize_count(len(offers), 'offer')} of {name}, US dollars per hour and instance. "
+        f"Prices of {format_price_dates(offers)}{source}",
         tables=(_build_offers_table(offers, publishers),),
         notes=(*notes, *_explain_offer_marks(offers), *warn_of_old_prices(offers)),
     )
-
-
-def _format_offer_count(offers: Sequence[Price]) -> str:
-    return f"{len(offers)} offer{'s' * (len(offers) != 1)}"
 
 
 def build_price_change_view(change: PriceChange) -> View:
@@ -82,7 +79,7 @@ def build_price_change_view(change: PriceChange) -> View:
         "several models. Use for example A100 SXM4 80 GB instead of A100 80 GB"
     )
     return View(
-        f"Wrote {change.path} ({_format_offer_count(offers)})",
+        f"Wrote {change.path} ({pluralize_count(len(offers), 'offer')})",
         (
             "perfctl predict now uses it; run 'perfctl predict --reset-prices' to return to "
             "perfctl's table",

@@ -103,7 +103,7 @@ def build_layer_sheets_view(output: LayerSheets, *, has_sheet: bool) -> View:
         if sheet.check is not None:
             notes.append(f"{batch}: {sheet.check.sentence}" if batch else sheet.check.sentence)
     if not has_sheet:
-        return View("", notes=tuple(notes))
+        return View(notes=tuple(notes))
     first = next(iter(output.batches.values()))
     name = f"{first.layer or 'the model'} ({first.kind})" if first.kind else first.layer
     return View(name, tables=tuple(tables), notes=tuple(notes), least_width=SHEET_WIDTH)
@@ -119,7 +119,7 @@ def build_network_sheets_view(output: NetworkSheets) -> View:
     )
     sheets = output.batches.values()
     notes = dict.fromkeys(text for sheet in sheets for text in sheet.conventions)
-    return View("", tables=tables, notes=tuple(notes), least_width=SHEET_WIDTH)
+    return View(tables=tables, notes=tuple(notes), least_width=SHEET_WIDTH)
 
 
 def _build_network_table(title: str, sheet: NetworkSheet, not_called: str) -> Table:

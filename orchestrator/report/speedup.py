@@ -28,6 +28,7 @@ from perfctl.orchestrator.report.tables import (
     decimal_cell,
     missing_cell,
     name_column,
+    optional_text_cell,
     rate_cell,
     share_cell,
     size_cell,
@@ -123,11 +124,8 @@ def build_gain_sentence_finding(
     By whole epochs if they are known, else by steps; if the steps say otherwise, that follows.
     ``states_batch``: with the batch size. ``chapter_key``: of the section that proves it.
     """
-    base, lines, is_warning = (
-        format_device_label(study.base),
-        _select_epoch_and_step_lines(other),
-        False,
-    )
+    base = format_device_label(study.base)
+    lines, is_warning = _select_epoch_and_step_lines(other), False
     epochs, steps = (lines[level].gain if level in lines else None for level in ("epoch", "step"))
     apart = find_epoch_step_disagreement(other.lines)
     if other.reasons:
@@ -135,12 +133,9 @@ def build_gain_sentence_finding(
     elif epochs and steps and (apart or _get_gain_sign(epochs) != _get_gain_sign(steps)):
         text = (
             f"{_describe_speedup_gain(epochs, base, 'complete epochs')}; steps under the profiler "
-            "give "
+            f"give {format_ratio(steps.value)} ({format_gain_interval(steps)})"
         )
-        text, is_warning = (
-            f"{text}{format_ratio(steps.value)} ({format_gain_interval(steps)})",
-            apart is not None,
-        )
+        is_warning = apart is not None
     elif gain := epochs or steps:
         by = "complete epochs" if epochs else "steps"
         text = (
@@ -272,7 +267,7 @@ def list_speedup_notes(study: NetworkSpeedup) -> list[str]:
 
 def build_speedup_tables(study: NetworkSpeedup) -> list[Table]:
     """Return the tables of a batch size in the order of reading, without empty ones."""
-    parts = [
+    parts = (
         _build_devices_table(study),
         _build_gains_table(study, ("epoch", "step", "phase"), GAINS),
         _build_time_to_quality_table(study),
@@ -281,8 +276,8 @@ def build_speedup_tables(study: NetworkSpeedup) -> list[Table]:
         *map(_build_amdahl_table, study.comparisons),
         _build_categories_table(study),
         *map(_build_operations_table, study.arms),
-    ]
-    return [part for part in parts if part is not None]
+    )
+    return list(filter(None, parts))
 
 
 def _build_devices_table(study: NetworkSpeedup) -> Table | None:
@@ -336,9 +331,9 @@ def _build_arm_cells(arm: ArmFigures) -> list[Any]:
         arm.runs,
         time_cell(arm.total_ns, "the command did not request epochs (--epochs)"),
         time_cell(arm.step_ns),
-        text_cell(" to ".join(map(format_time, arm.step_range)))
-        if arm.step_range
-        else missing_cell("no step was timed"),
+        optional_text_cell(
+            " to ".join(map(format_time, arm.step_range or ())), "no step was timed"
+        ),
         rate_cell(arm.steps_per_second, "1/s"),
         rate_cell(arm.samples_per_second, "1/s"),
         amount_cell(flop_rate.per_second, "FLOP/s", flop_rate.reason or "the steps have no times"),

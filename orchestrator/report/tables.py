@@ -117,11 +117,9 @@ def missing_cell(reason: str) -> Cell:
     return Cell(DASH, reason, "no")
 
 
-def optional_text_cell(text: object) -> Cell:
+def optional_text_cell(text: object, reason: str = "the report does not say") -> Cell:
     """A cell of words, which a report may not have."""
-    return (
-        missing_cell("the report does not say") if text is None or text == "" else text_cell(text)
-    )
+    return missing_cell(reason) if text is None or text == "" else text_cell(text)
 
 
 def name_cell(name: str, short: str | None = None) -> Cell:
@@ -130,6 +128,11 @@ def name_cell(name: str, short: str | None = None) -> Cell:
     if short is None and len(name) > NAME:
         text = f"{name[:60]} … {name[-25:]}"
     return Cell(text, name[:1000] if name != text else None, value=name)
+
+
+def join_notes(*notes: str | None) -> str:
+    """Return the notes that there are: "a; b"."""
+    return "; ".join(filter(None, notes))
 
 
 def amount_cell(
@@ -143,7 +146,7 @@ def amount_cell(
     value in the title."""
     if value is None:
         return missing_cell(reason)
-    title = "; ".join(filter(None, (format_all_digits(value, unit), note)))
+    title = join_notes(format_all_digits(value, unit), note)
     return number_cell(write(value), title, value)
 
 
@@ -190,7 +193,7 @@ def mark_cell_estimated(cell: Cell, reason: str) -> Cell:
     """The cell as an estimate: "~ " before its value; ``reason`` in its title."""
     if cell.value is None:
         return cell
-    title = "; ".join(filter(None, (cell.title, reason)))
+    title = join_notes(cell.title, reason)
     return replace(cell, text=f"~ {cell.text}", title=title, style="est")
 
 
@@ -235,9 +238,7 @@ def figure_cell(figure: Figure, unit: str) -> Cell:
     if figure.value is None:
         state = choose_figure_style(figure)
         return Cell("refused" if state == "refused" else DASH, explain_figure_state(figure), state)
-    title = "; ".join(
-        filter(None, (format_all_digits(figure.value, unit), explain_figure_state(figure)))
-    )
+    title = join_notes(format_all_digits(figure.value, unit), explain_figure_state(figure))
     return number_cell(
         format_si(figure.value),
         title,
@@ -468,8 +469,8 @@ class PackedTable:
     caption: str
     rows: int
     columns: tuple[JsonObject, ...]
-    hidden: int = 0
-    notes: tuple[str, ...] = ()
+    hidden: int
+    notes: tuple[str, ...]
 
     @property
     def data(self) -> JsonObject:
@@ -486,13 +487,13 @@ def pack_column(label: str, unit: str, kind: str, values: Sequence[Any]) -> Json
     :func:`encode_integers` writes ``i`` and ``s``. ``kind`` says how a value is written: time,
     si, int, text or code.
     """
-    head: JsonObject = {"label": label, "unit": unit, "kind": kind}
+    head = {"label": label, "unit": unit, "kind": kind}
     tidied = {value: _convert_to_json_number(value) for value in dict.fromkeys(values)}
     tidy = [tidied[value] for value in values]
     distinct = list(dict.fromkeys(tidied.values()))
     if len(distinct) == 1:
         return head | {"c": distinct[0]}
-    forms: list[JsonObject] = []
+    forms = []
     if len(distinct) <= max(16, len(tidy) // 3):
         order = {value: number for number, value in enumerate(distinct)}
         runs = [part for value, same in groupby(tidy) for part in (order[value], len(list(same)))]
@@ -537,7 +538,8 @@ def pack_long_table(
     hidden: int,
     extra_columns: Iterable[JsonObject] = (),
     notes: Sequence[str] = (),
-    names: ShortNames | None = None,
+    *,
+    names: ShortNames,
 ) -> PackedTable:
     """Columns, then ``more`` that are packed and stand in the long table only; those without a
     value become a note.

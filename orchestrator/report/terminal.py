@@ -41,7 +41,7 @@ from perfctl.orchestrator.report.numbers import format_all_digits, format_si, fo
 from perfctl.orchestrator.report.page import about, usage
 from perfctl.orchestrator.report.page.chapters import RunGroup, list_terminal_tables
 from perfctl.orchestrator.report.page.kernels import build_source_table
-from perfctl.orchestrator.report.page.records import COMPLETE_FINDINGS, shorten_findings
+from perfctl.orchestrator.report.page.records import shorten_findings
 from perfctl.orchestrator.report.page.study import build_ranges_table, build_sweep_table
 from perfctl.orchestrator.report.studies.inference_fields import is_timed_inference
 from perfctl.orchestrator.report.tables import (
@@ -110,8 +110,8 @@ def build_run_views(
     if is_document or not has_repeated_blocks(group.phases):
         yield from build_ledger_row_views(group.analysis, DOCUMENT if is_document else OF_RUN)
     tables = list_terminal_tables(group, is_complete=is_whole)
-    yield View("", tables=tables, rows_on_terminal=ROWS)
-    yield View("", tables=(_build_about_table(group, is_whole=is_whole),))
+    yield View(tables=tables, rows_on_terminal=ROWS)
+    yield View(tables=(_build_about_table(group, is_whole=is_whole),))
 
 
 def _build_findings_view(
@@ -123,7 +123,7 @@ def _build_findings_view(
         f"{about.describe_tools(study.runs)}",
         () if stated else ("No findings.",),
         tuple(tables),
-        findings=stated if is_complete else shorten_findings(stated, COMPLETE_FINDINGS),
+        findings=stated if is_complete else shorten_findings(stated),
         rows_on_terminal=ROWS,
     )
 
@@ -211,15 +211,14 @@ def build_run_group_views(analysis: Analysis, shape: LedgerViewOptions) -> Itera
             *(() if stated else ("No findings.",)),
             *(f"{text[:1].upper()}{text[1:]}." for text in origins),
         ),
-        findings=stated if shape.is_explained else shorten_findings(stated, COMPLETE_FINDINGS),
+        findings=stated if shape.is_explained else shorten_findings(stated),
         tables=tuple(filter(None, tables)),
     )
     if shape.is_document or not has_repeated_blocks(phases):
         yield from build_ledger_row_views(analysis, shape)
     elif shape.is_explained:
-        yield View("", notes=_describe_attribution(analysis))
+        yield View(notes=_describe_attribution(analysis))
     yield View(
-        "",
         tables=tuple(
             filter(None, (build_variants_table(analysis), build_cpu_timer_table(analysis)))
         ),
@@ -233,7 +232,7 @@ def build_ledger_row_views(analysis: Analysis, shape: LedgerViewOptions) -> Iter
     if view is None:
         return
     table, notes = build_ledger_table(view, shape)
-    yield View("", tables=(table,), notes=tuple(notes))
+    yield View(tables=(table,), notes=tuple(notes))
     if shape.is_explained or not shape.is_whole:
         causes = [cause.join_sentence_numbers_fix() for cause in view.sweep]
         for group in view.groups:
@@ -357,7 +356,7 @@ def _build_rows_by_batch_table(
         ),
         Column("cause", style="word"),
     ]
-    rows: list[list[Cell]] = []
+    rows = []
     for group in groups:
         largest = max(group.lines, key=lambda line: line.deviation)
         for line in group.lines:

@@ -79,7 +79,7 @@ def _define_text_class() -> type[Text]:
 def wrap_text(plain: str, width: int) -> list[str]:
     """``words`` in lines of at most ``width``, broken at blanks, in paths and names after a mark;
     else not at all."""
-    lines: list[str] = []
+    lines = []
     for line in bind_units_to_numbers(plain).split("\n"):
         current = ""
         for piece in _split_at_breaks(line, width):
@@ -97,7 +97,7 @@ def wrap_text(plain: str, width: int) -> list[str]:
 def _split_at_breaks(line: str, width: int) -> list[str]:
     """Where a line may be broken: after blanks, and in a word of over ``whole`` characters after /
     . _ - , : ="""
-    pieces: list[str] = []
+    pieces = []
     for part in re.findall("[^ ]+ *| +", line):
         is_long = len(part.rstrip(" ")) > width
         pieces += re.findall("[^/._,:=-]*[/._,:=-]+ *|[^/._,:=-]+", part) if is_long else [part]

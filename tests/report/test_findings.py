@@ -392,7 +392,7 @@ def test_findings_are_ordered_by_their_share_of_the_step_then_those_without_then
         "no time",
         "warning",
     ]
-    large = add_impact(Finding("large", "ledger"), 0.4, step, fix="less")
+    large = add_impact(Finding("large", "ledger", fix="less"), 0.4, step)
     assert (large.impact_ns, large.step_ns, large.impact_share, large.fix) == (
         40.0,
         100.0,

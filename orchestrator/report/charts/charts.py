@@ -65,7 +65,7 @@ class Chart:
     name: str
     title: str
     svg: str
-    note: str = ""
+    note: str
     legend: tuple[LegendEntry, ...] = ()
     """Of parts that are too narrow to carry their name, or that lead to a part of the report."""
 
@@ -380,19 +380,13 @@ def draw_pies_chart(
         wedges_by_part |= {part: wedge for (part, _), wedge in zip(pieces, wedges, strict=True)}
         axes.set_title(shorten_label(label), color=INK, fontsize=10, parse_math=False)
     names = [part for part in colours if part in wedges_by_part]
-    legend = figure.legend(
+    charts_files.draw_legend(
+        figure,
         [wedges_by_part[part] for part in names],
         [shorten_label(part, 40) for part in names],
-        loc="outside lower center",
         ncols=2,
-        frameon=False,
-        fontsize=9,
-        handlelength=0.8,
-        columnspacing=1.2,
         labelcolor=INK,
     )
-    for text in legend.get_texts():
-        text.set_parse_math(False)
     return Chart(name, title, render_svg(figure, name, description), note)
 
 
@@ -531,12 +525,8 @@ def choose_log_ticks(low: float, high: float) -> list[float]:
         ]
         if len(ticks) >= (2 if digits == (1,) else 3):
             return ticks[:: -(-len(ticks) // MOST_TICKS)]
-    from matplotlib.ticker import MaxNLocator
-
     return [
-        float(tick)
-        for tick in MaxNLocator(nbins=4, min_n_ticks=2).tick_values(low, high)
-        if low <= tick <= high
+        float(tick) for tick in _make_tick_locator(4).tick_values(low, high) if low <= tick <= high
     ]
 
 

@@ -24,6 +24,7 @@ from perfctl.orchestrator.report.charts.charts import (
     format_bytes_tick,
     format_epoch_tick,
     format_ns_tick,
+    format_seconds_tick,
     make_chart_lines,
 )
 from perfctl.orchestrator.report.numbers import (
@@ -33,7 +34,6 @@ from perfctl.orchestrator.report.numbers import (
     format_ratio,
     format_si,
     format_significant,
-    format_time,
 )
 from perfctl.records.run import Run
 
@@ -112,7 +112,7 @@ def draw_clocks_chart(layer: str, networks: Named) -> Chart | None:
     def median_seconds(spread: TimeSpread | None) -> float | None:
         return spread.median / 1e9 if spread is not None else None
 
-    values: Values = {
+    values = {
         "clock": lambda point: median_seconds(point.forward.synchronised),
         "profiler": lambda point: median_seconds(point.forward.profiled),
     }
@@ -123,7 +123,7 @@ def draw_clocks_chart(layer: str, networks: Named) -> Chart | None:
         "time-clocks",
         f"Time of {layer} forward, by batch size",
         _make_network_lines(networks, values),
-        lambda value: drop_trailing_zeros(format_time(value * 1e9)),
+        format_seconds_tick,
         "medians; clock: synchronized, no profiler; profiler: the same layer in the profiler "
         "report",
         y_label="time per step",
@@ -162,7 +162,7 @@ def draw_training_charts(runs: Sequence[tuple[str, Run]]) -> Iterator[Chart | No
         yield draw_course_chart(f"training-{name}", titles, lines, (format_epoch_tick, show))
 
 
-def draw_step_losses(name: str, runs: Sequence[tuple[str, Run]]) -> Chart | None:
+def draw_step_losses(runs: Sequence[tuple[str, Run]]) -> Chart | None:
     """Return the loss of each measured step, a line a run; None if no run recorded two."""
     lines: list[ChartLine] = []
     for label, run in runs:
@@ -171,7 +171,9 @@ def draw_step_losses(name: str, runs: Sequence[tuple[str, Run]]) -> Chart | None
         if len(points) > 1:
             lines.append(ChartLine(label, points, len(lines)))
     titles = ("Loss, by step", "measured step", "loss")
-    return draw_course_chart(name, titles, lines, (format_epoch_tick, format_significant))
+    return draw_course_chart(
+        "training-loss", titles, lines, (format_epoch_tick, format_significant)
+    )
 
 
 def draw_speedup_charts(study: NetworkSpeedup, key: str, *, pie: bool = False) -> list[Chart]:
@@ -222,10 +224,8 @@ def _draw_course_charts(study: NetworkSpeedup, key: str) -> Iterator[Chart | Non
             yield draw_course_chart(
                 name, titles, _make_arm_courses(study, field, along), (across, show), note
             )
-    titles, lines = (
-        ("Training time of each epoch", "epoch", "time"),
-        _make_arm_courses(study, "ns", "epoch"),
-    )
+    titles = ("Training time of each epoch", "epoch", "time")
+    lines = _make_arm_courses(study, "ns", "epoch")
     note = "Without the test pass."
     yield draw_course_chart(
         f"{key}-epoch-time", titles, lines, (format_epoch_tick, format_ns_tick), note

@@ -52,7 +52,7 @@ class Picture:
     description: str
     figure: Figure
     """As matplotlib's, to change it before it is drawn."""
-    later: bool = False
+    later: bool
     """The page's drawing of it was not made yet."""
     warning: str | None = None
     """What a reader should know before using it, in one sentence; None for most."""
@@ -182,9 +182,7 @@ def save_chart(
 
 def _add_legend(figure: Figure, scale: float, *, grow: bool) -> None:
     bars = (bar for axes in figure.axes for bar in axes.containers)
-    parts: dict[str, Any] = {
-        label: bar for bar in bars if not (label := str(bar.get_label())).startswith("_")
-    }
+    parts = {label: bar for bar in bars if not (label := str(bar.get_label())).startswith("_")}
     if not parts:
         return
     wide, high = figure.get_size_inches()
@@ -193,15 +191,20 @@ def _add_legend(figure: Figure, scale: float, *, grow: bool) -> None:
     columns = max(1, min(3, int(wide / entry)))
     if grow:
         figure.set_size_inches(wide, high + LEGEND_ROW * -(-len(parts) // columns))
+    draw_legend(figure, list(parts.values()), names, ncols=columns)
+
+
+def draw_legend(figure: Figure, parts: list[Any], names: list[str], **options: Any) -> None:
+    """Draw the names below the drawing."""
     legend = figure.legend(
-        list(parts.values()),
+        parts,
         names,
         loc="outside lower center",
-        ncols=columns,
         frameon=False,
         fontsize=9,
         handlelength=0.8,
         columnspacing=1.2,
+        **options,
     )
     for text in legend.get_texts():
         text.set_parse_math(False)

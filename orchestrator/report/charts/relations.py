@@ -237,7 +237,7 @@ def draw_relation_charts(
     key: str, observations: Sequence[SizeObservation], rows: Iterable[SizeRelation], quantity: str
 ) -> dict[str, Chart]:
     """Return name -> chart, against every size that varies: KEY-time-against-depth."""
-    charts: dict[str, Chart] = {}
+    charts = {}
     of_quantity = [row for row in rows if row.quantity == quantity]
     for size_name in bench.SIZES:
         of_size = [row for row in of_quantity if row.size == size_name]

@@ -15,7 +15,7 @@ from perfctl.orchestrator.counts.hardware.peaks import (
     find_recorded_gpu,
 )
 from perfctl.orchestrator.ledger.analysis import Analysis
-from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
+from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import (
     Study,
     group_into_studies,
@@ -35,7 +35,6 @@ from perfctl.orchestrator.ledger.usage.run_usage import (
     COPIES,
     IDLE,
     RunUsage,
-    TimeBreakdown,
 )
 from perfctl.orchestrator.report.charts.charts import (
     Chart,
@@ -120,10 +119,8 @@ def draw_study_charts(key: str, analysis: Analysis, *, timed: bool) -> tuple[Cha
         draw_flat_clock_chart(key, analysis),
         *times[:1],
     ]
-    ratios, memory = (
-        _draw_ratio_chart(key, ledger, colors, scale),
-        _draw_recorded_memory(key, points, scale),
-    )
+    ratios = _draw_ratio_chart(key, ledger, colors, scale)
+    memory = _draw_recorded_memory(key, points, scale)
     first_part = next(filter(None, parts), None)
     other_parts = [part for part in parts if part is not first_part]
     charts = (*first, first_part, ratios, *other_parts, *times[1:], memory)
@@ -249,7 +246,7 @@ def _draw_breakdown(key: str, analysis: Analysis) -> Chart | None:
         (prepared.batch, (prepared.timing_run, *prepared.runs))
         for prepared in analysis.study.prepared_batches
     ] or [(None, analysis.study.prepared_runs)]
-    breakdowns: dict[Point, TimeBreakdown] = {}
+    breakdowns = {}
     for batch, runs in groups:
         of_runs = (run.usage.time_breakdown for run in runs if run is not None)
         if (breakdown := next(filter(None, of_runs), None)) is not None:
@@ -353,7 +350,7 @@ def draw_instruction_counts(key: str, analysis: Analysis) -> Chart | None:
 
 
 def _draw_ratio_chart(key: str, ledger: Ledger, colors: Colours, scale: AxisScale) -> Chart | None:
-    groups: dict[str, list[LedgerRow]] = defaultdict(list)
+    groups = defaultdict(list)
     for row in ledger.rows:
         if row.ratio and row.batch is not None:
             groups[row.name].append(row)
@@ -401,7 +398,7 @@ def draw_charts_of_studies(runs: Sequence[Run]) -> tuple[Chart, ...]:
     ]
     charts = (
         draw_utilization_chart("all-utilization", usages),
-        draw_memory_chart("all-memory", usages),
+        draw_memory_chart(usages),
     )
     return tuple(filter(None, charts))
 
@@ -506,7 +503,7 @@ def _format_counter_tick(unit: str, value: float) -> str:
     )
 
 
-def draw_memory_chart(name: str, usages: Usages) -> Chart | None:
+def draw_memory_chart(usages: Usages) -> Chart | None:
     """Return memory against batch size, one line per model: by NVML if it was sampled, otherwise
     the allocator's, otherwise the host's."""
     values: dict[tuple[str, str], dict[int, float]] = {}
@@ -516,14 +513,14 @@ def draw_memory_chart(name: str, usages: Usages) -> Chart | None:
         "maximum of each run: process or device (NVML), reserved (torch allocator), or resident "
         "memory of the host"
     )
-    return _draw_usage_chart(name, "Memory", values, format_bytes_tick, note)
+    return _draw_usage_chart("all-memory", "Memory", values, format_bytes_tick, note)
 
 
 def _group_values_by_batch(
     usages: Usages, quantities: Quantities
 ) -> dict[tuple[str, str], dict[int, float]]:
     """Return (model, quantity) -> batch size -> value, if there are two batch sizes."""
-    values: dict[tuple[str, str], dict[int, float]] = {}
+    values = {}
     for model, runs in usages:
         ordered = sorted(runs, key=lambda item: LIGHTEST_FIRST.get(item.run.profiler, 3))
         for quantity, read in quantities.items():

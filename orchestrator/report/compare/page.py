@@ -27,10 +27,15 @@ from perfctl.orchestrator.report.compare.quantity_table import (
     list_equal_columns,
     select_quantity_rows,
 )
-from perfctl.orchestrator.report.compare.why import ENERGY_UNITS, MINUS, format_algorithm_name
+from perfctl.orchestrator.report.compare.why import (
+    ENERGY_UNITS,
+    MINUS,
+    join_algorithm_names,
+)
 from perfctl.orchestrator.report.compare.words import describe_comparison
 from perfctl.orchestrator.report.files import documents
 from perfctl.orchestrator.report.numbers import DASH, format_all_digits, format_ratio, format_time
+from perfctl.orchestrator.report.page.about import find_first_day
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
@@ -39,6 +44,7 @@ from perfctl.orchestrator.report.tables import (
     build_table,
     missing_cell,
     number_cell,
+    optional_text_cell,
     text_cell,
     text_column,
     text_columns,
@@ -155,13 +161,11 @@ def _build_cause_tables(pairs: Sequence[AlignedPair]) -> Iterator[Table]:
         yield replace(aligned, notes=(*notes, *aligned.notes))
 
 
-def _build_aligned_cells(match: AlignedPair, part: ComparedWork) -> tuple[Cell, ...]:
+def _build_aligned_cells(match: AlignedPair, part: ComparedWork) -> tuple[object, ...]:
     is_timed_only = part.kind == TIMED
     unknown = "the report has no kernels" if is_timed_only else "not known"
     sides = (part.a, part.b)
-    methods = [
-        " + ".join(map(format_algorithm_name, side.algorithms)) if side else "" for side in sides
-    ]
+    methods = [join_algorithm_names(side.algorithms) if side else "" for side in sides]
     # the arithmetic where that changed
     if methods[0] == methods[1] and part.a and part.b and part.a.arithmetic != part.b.arithmetic:
         methods = [" + ".join(side.arithmetic) or methods[0] for side in (part.a, part.b)]
@@ -181,12 +185,10 @@ def _build_aligned_cells(match: AlignedPair, part: ComparedWork) -> tuple[Cell, 
     if part.flops is not None:
         counted = Cell(format_ratio(part.flops), f"{part.flops:.6g}", value=part.flops)
     return (
-        text_cell(match.pair.heading),
-        text_cell(match.pair.batch_label) if match.pair.batch_label else missing_cell(unknown),
-        text_cell(part.name if part.layer or part.row else part.direction),
-        missing_cell(unknown)
-        if is_timed_only
-        else Cell(part.kind, KINDS[part.kind], value=part.kind),
+        match.pair.heading,
+        optional_text_cell(match.pair.batch_label, unknown),
+        part.name if part.layer or part.row else part.direction,
+        missing_cell(unknown) if is_timed_only else text_cell(part.kind, KINDS[part.kind]),
         _join_sides_cell(methods, unknown if is_timed_only else "the kernels' names contain none"),
         _join_sides_cell(launches, unknown),
         *times,
@@ -295,13 +297,12 @@ def _describe_runs_of_side(side: ComparisonSide, used: Sequence[Run]) -> str:
     if side.runs and not used:
         count += f" of {len(side.runs)}, because the other side has no matching runs"
     devices = dict.fromkeys(run.device.name or run.device.kind for run in used if run.device)
-    started = min((run.started_at[:10] for run in used if run.started_at), default="")
     origins = sorted({run.origin for run in used})
     facts = (
         "" if len(used) == 1 and side.label.startswith("run ") else count,
         f"batch {', '.join(map(str, batches))}" if batches else "",
         ", ".join(devices),
-        started,
+        find_first_day(used),
         "" if origins == ["measured"] else " and ".join(origins),
     )
     return ", ".join(filter(None, facts))
@@ -375,11 +376,8 @@ def write_pull_request_markdown(comparison: Comparison) -> str:
     """Return a summary for a pull request: the sentences of the page, and folded tables of the rows
     that count."""
     sentences = describe_comparison(comparison, tuple(map(align_rows_of_pair, comparison.pairs)))
-    worse, better, news = (
-        comparison.regressions,
-        comparison.improvements,
-        comparison.new_gone_or_different_rows,
-    )
+    worse, better = comparison.regressions, comparison.improvements
+    news = comparison.new_gone_or_different_rows
     steps = select_quantity_rows(comparison, ("step", "time"), ("step", "memory"))
     hidden = len(sentences.findings) - SENTENCES
     return documents.write_markdown(

@@ -26,6 +26,7 @@ from perfctl.orchestrator.report.tables import (
     Table,
     amount_cell,
     build_table,
+    join_notes,
     missing_cell,
     size_cell,
     text_cell,
@@ -121,7 +122,7 @@ def choose_result_style(row: ComparedRow) -> str:
 
 def _build_quantity_cells(
     pair: ComparedPair, row: ComparedRow, bar: ChangeBar | None
-) -> tuple[Cell, ...]:
+) -> tuple[object, ...]:
     meaning = MEANING[row.result]
     if row.p is not None and row.adjusted is not None:
         meaning += (
@@ -136,9 +137,9 @@ def _build_quantity_cells(
     is_layer_count = row.key.quantity == "flops" and row.key.level == "layer"
     name = _name_row_with_changes(row) + (", FLOPs" if is_layer_count else "")
     # the complete name of a kernel, and what the figures were read from
-    title = "; ".join(filter(None, (row.key.kernel[:1000], row.basis))) or None
+    title = join_notes(row.key.kernel[:1000], row.basis) or None
     return (
-        text_cell(pair.heading),
+        pair.heading,
         text_cell(pair.batch_label or DASH),
         Cell(name[: NAME_MAX - 1] + "…" if len(name) > NAME_MAX else name, title, value=row.name),
         _build_side_value_cell(row, row.before, "A"),

@@ -157,7 +157,7 @@ def _list_step_findings(
 
 def _list_one_sided_layers(comparison: Comparison) -> Iterator[Finding]:
     """Yield the layers that only one side has: what the other side does not compute at all."""
-    results: dict[str, set[str]] = defaultdict(set)
+    results = defaultdict(set)
     for pair in comparison.pairs:
         for row in pair.rows:
             if row.key.level == "layer" and row.key.layer != UNATTRIBUTED:

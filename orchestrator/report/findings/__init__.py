@@ -17,7 +17,6 @@ from perfctl.orchestrator.ledger.sweep import describe_unused_batch_sizes
 from perfctl.orchestrator.ledger.unattributed import find_largest_other_share
 from perfctl.orchestrator.ledger.usage.sums import KERNELS, group_summed_operations
 from perfctl.orchestrator.report.findings import kernels, step
-from perfctl.orchestrator.report.findings.step import format_launch_count
 from perfctl.orchestrator.report.ledger import build_row_trail_key, build_sweep_trail_key
 from perfctl.orchestrator.report.ledger.causes import SWITCH, build_ledger_headlines
 from perfctl.orchestrator.report.ledger.phases import (
@@ -38,7 +37,7 @@ from perfctl.orchestrator.report.page.records import (
 from perfctl.orchestrator.report.studies.inference_fields import list_inference_findings
 from perfctl.orchestrator.report.tables import ShortNames, count_cell, run_label
 from perfctl.orchestrator.statistics import group_by
-from perfctl.records.report import join_first_names
+from perfctl.records.report import join_first_names, pluralize_count
 from perfctl.records.run import Run
 
 SHOWN = 6
@@ -178,11 +177,8 @@ def describe_flop_differences(analysis: Analysis, steps: Steps) -> list[Finding]
             share, step = None if SWITCH in rules else 1.0, next(iter(steps.values()), None)
         else:
             row = rows_by_key[headline.place]
-            evidence, trail = (
-                "ledger",
-                build_row_trail_key(row.layer_label, row.direction, row.batch),
-            )
-            share, step = None, steps.get(row.batch)
+            evidence, share, step = "ledger", None, steps.get(row.batch)
+            trail = build_row_trail_key(row.layer_label, row.direction, row.batch)
             # the part of the row's time in which executed and estimated FLOPs differ
             if row.ratio is not None and row.time is not None and step and row.trusted:
                 part = 1 - min(row.ratio, 1 / row.ratio) if row.ratio else 1.0
@@ -236,7 +232,7 @@ def warn_of_refused_rates(analysis: Analysis) -> Iterator[Finding]:
     above = [point for point in analysis.roofline.above_kernels if point.over == "peak"]
     if above:
         further = len(above) - 1
-        rows = "1 more row" if further == 1 else f"{further} more rows"
+        rows = pluralize_count(further, "more row")
         addition = f" The same applies to {rows}." if further else ""
         text = f"perfctl refuses {above[0].traffic.name}: {above[0].refused}.{addition}"
         yield Finding(text, "roofline", warning=True)
@@ -348,7 +344,7 @@ def warn_of_missing_counts(prepared: PreparedRun, *, is_derived: bool) -> Iterat
         which = (
             "No launch has"
             if timed == 0
-            else f"Only {count_cell(timed).text} of {format_launch_count(len(kernels))} have"
+            else f"Only {count_cell(timed).text} of {pluralize_count(len(kernels), 'launch')} have"
         )
         reason = f": {gap.reason.rstrip('.')}" if gap else ""
         yield _make_gap_warning(f"{which} a duration{reason}.")
@@ -387,7 +383,7 @@ def explain_incomplete_flops(prepared: PreparedRun) -> tuple[str, str] | None:
     if total.launches < total.of_launches:
         without = total.of_launches - total.launches
         verb = "has" if without == 1 else "have"
-        parts.append(f"{without} of {format_launch_count(total.of_launches)} {verb} no count")
+        parts.append(f"{without} of {pluralize_count(total.of_launches, 'launch')} {verb} no count")
     if total.missing:
         reasons: dict[str, str] = {}  # the first reason of each path that some total lacks
         for item in flops:

@@ -23,7 +23,7 @@ from perfctl.orchestrator.ledger.usage.sums import (
     get_measured_time,
     group_summed_operations,
 )
-from perfctl.orchestrator.report.findings.step import format_launch_count, shorten_name_middle
+from perfctl.orchestrator.report.findings.step import shorten_name_middle
 from perfctl.orchestrator.report.ledger.roofline import describe_roofline_bound
 from perfctl.orchestrator.report.numbers import format_percent, format_si, format_time
 from perfctl.orchestrator.report.page.kernels import (
@@ -34,6 +34,7 @@ from perfctl.orchestrator.report.page.kernels import (
 from perfctl.orchestrator.report.page.records import UNEXPLAINED, Finding, Steps, add_impact
 from perfctl.orchestrator.report.tables import ShortNames, count_cell
 from perfctl.orchestrator.statistics import group_by
+from perfctl.records.report import pluralize_count
 from perfctl.records.run import Run
 
 MAIN_SHARE_MIN = 0.9
@@ -57,7 +58,7 @@ def describe_largest_kernel(
     name = max(by_name, key=lambda name: sum_durations_ns(by_name[name]))
     largest_ns, family_ns = sum_durations_ns(by_name[name]), sum_durations_ns(kernels)
     short, share = names.get(name) or shorten_kernel_name(name), format_percent(largest_ns / total)
-    length, launches = format_time(largest_ns), format_launch_count(len(by_name[name]))
+    length, launches = format_time(largest_ns), pluralize_count(len(by_name[name]), "launch")
     is_only = len(families) == len(by_name) == 1
     text = f"{short} takes {share} of the kernel time ({length}, {launches})."
     if is_only:
@@ -65,7 +66,7 @@ def describe_largest_kernel(
     elif len(families) > 1 and largest_ns < MAIN_SHARE_MIN * family_ns:
         text = (
             f"Kernels of the family {family} take {format_percent(family_ns / total)} of the "
-            f"kernel time ({format_time(family_ns)}, {format_launch_count(len(kernels))}), "
+            f"kernel time ({format_time(family_ns)}, {pluralize_count(len(kernels), 'launch')}), "
             f"{short} {share}."
         )
     if run.profiler == "ncu":
@@ -94,7 +95,7 @@ def describe_small_grids(prepared: PreparedRun, steps: Steps) -> Iterator[Findin
         f"{empty}. {GRID_FIX}."
     )
     at_stake = small.idle_share * small.kernels_ns / prepared.usage.recorded_ns
-    yield add_impact(Finding(text, "kernels"), at_stake, steps.get(run.batch_size), fix=GRID_FIX)
+    yield add_impact(Finding(text, "kernels", fix=GRID_FIX), at_stake, steps.get(run.batch_size))
 
 
 def describe_largest_advice(
@@ -187,7 +188,8 @@ def describe_largest_sums(run: Run) -> Iterator[Finding]:
         share = format_percent(most / sum(value for value, _ in flops))
         yield Finding(
             f"{shorten_name_middle(kernel.name)} executed {format_si(most)}FLOP in "
-            f"{format_launch_count(kernel.calls)}, {share} of the FLOPs that the report states.",
+            f"{pluralize_count(kernel.calls, 'launch')}, {share} of the FLOPs that the report "
+            "states.",
             "operators",
         )
 
@@ -232,10 +234,8 @@ def describe_executed_flops(
     which = f"All of it is {path}" if share == 1 else f"{format_percent(share)} of it is {path}"
     about = {"estimated": "about ", "derived": "by its rule "}.get(figure.state, "")
     about = f"at least {about}" if figure.lower_bound else about
-    amount, launches = (
-        f"{about}{format_si(figure.value or 0)}FLOP",
-        format_launch_count(len(groups[name])),
-    )
+    amount = f"{about}{format_si(figure.value or 0)}FLOP"
+    launches = pluralize_count(len(groups[name]), "launch")
     rule = f" (approximate: {part.reason})" if part.state == "estimated" and part.reason else ""
     yield Finding(
         f"{names.get(name) or shorten_kernel_name(name)} executed {amount} in "
@@ -253,8 +253,8 @@ def describe_constant_moves(prepared: PreparedRun) -> Iterator[Finding]:
     ]
     if launches:
         yield Finding(
-            f"HFMA and tensor instructions of {format_launch_count(len(launches))} only moved "
-            "constants. They are no arithmetic, and the executed FLOPs do not include them.",
+            f"HFMA and tensor instructions of {pluralize_count(len(launches), 'launch')} only "
+            "moved constants. They are no arithmetic, and the executed FLOPs do not include them.",
             "kernels",
         )
 

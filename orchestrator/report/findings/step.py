@@ -212,8 +212,8 @@ def describe_idle_gpu(
         if cause == DATA:
             fix = LOAD_FIX
             text += f" {fix}."
-    finding = Finding(text, "utilization")
-    yield add_impact(finding, at_stake, steps.get(prepared.run.batch_size), fix=fix)
+    finding = Finding(text, "utilization", fix=fix)
+    yield add_impact(finding, at_stake, steps.get(prepared.run.batch_size))
 
 
 def _describe_main_gap(busy: BusyTime, idle: DeviceIdleTime, names: ShortNames) -> str:
@@ -255,8 +255,8 @@ def describe_timeline_causes(runs: RunVerdicts, steps: Steps) -> Iterator[Findin
     for cause, run in pick_worst_verdicts(runs):
         suffix = f" ({run_label(run)})" if len(runs) > 1 else ""
         text = f"{cause.text}{suffix}. {cause.todo}"
-        finding = Finding(text, "utilization", cause=cause.rule)
-        yield add_impact(finding, cause.step_share, steps.get(run.batch_size), fix=cause.todo)
+        finding = Finding(text, "utilization", cause=cause.rule, fix=cause.todo)
+        yield add_impact(finding, cause.step_share, steps.get(run.batch_size))
 
 
 def describe_copies(prepared: PreparedRun, steps: Steps) -> Iterator[Finding]:
@@ -298,7 +298,7 @@ def describe_allocations(prepared: PreparedRun, steps: Steps) -> Iterator[Findin
         f"{format_time(calls.captured_ns)} of the capture. {ALLOCATION_FIX}."
     )
     at_stake, step = calls.blocked_ns / window.length_ns, steps.get(prepared.run.batch_size)
-    yield add_impact(Finding(text, "api"), at_stake, step, fix=ALLOCATION_FIX)
+    yield add_impact(Finding(text, "api", fix=ALLOCATION_FIX), at_stake, step)
 
 
 def _describe_migrations(
@@ -317,8 +317,8 @@ def _describe_migrations(
         f"waited for the pages. {MIGRATION_FIX}."
     )
     share_inside = inside_ns / window.length_ns if window.length_ns else None
-    finding = Finding(text, "ranges")
-    return add_impact(finding, share_inside, steps.get(prepared.run.batch_size), fix=MIGRATION_FIX)
+    finding = Finding(text, "ranges", fix=MIGRATION_FIX)
+    return add_impact(finding, share_inside, steps.get(prepared.run.batch_size))
 
 
 def _describe_copy_sums(run: Run, timed: Sequence[Copy], kernels_ns: float) -> str:
@@ -520,14 +520,10 @@ def describe_largest_layers(study: Study, ledger: Ledger, steps: Steps) -> Itera
         for batch in (min(by_batch), max(by_batch))
     )
     first, last = low[0], high[0]
-    share, share_at_end = (
-        format_percent(_sum_pass_shares(low)),
-        format_percent(_sum_pass_shares(high)),
-    )
-    has_ends, is_same = (
-        first.batch_size_or_one != last.batch_size_or_one,
-        first.layer_label == last.layer_label,
-    )
+    share = format_percent(_sum_pass_shares(low))
+    share_at_end = format_percent(_sum_pass_shares(high))
+    has_ends = first.batch_size_or_one != last.batch_size_or_one
+    is_same = first.layer_label == last.layer_label
     if is_same:
         end = f", {share_at_end}{last.batch_phrase}" if has_ends else ""
         text = (
@@ -562,7 +558,7 @@ def describe_largest_layers(study: Study, ledger: Ledger, steps: Steps) -> Itera
 
 def _find_complete_batches(study: Study) -> set[Point]:
     """Return the batch sizes whose timed run is complete; all of them if none is."""
-    statuses: dict[Point, str] = {
+    statuses = {
         batch.batch: batch.timing_run.run.status
         for batch in study.prepared_batches
         if batch.timing_run
@@ -599,7 +595,7 @@ def describe_unattributed_time(study: Study, ledger: Ledger) -> Iterator[Finding
     causes = []
     for cause in explain_unattributed(run) if run else ():
         if cause.share >= UNATTRIBUTED_CAUSE_SHARE_MIN:
-            launches = f", {format_launch_count(cause.launches)}" if cause.launches else ""
+            launches = f", {pluralize_count(cause.launches, 'launch')}" if cause.launches else ""
             causes.append(f"{cause.text} ({format_percent(cause.share * largest.share)}{launches})")
     text = (
         f"{format_percent(largest.share)} of the {largest.whole}{format_at_batch(largest.batch)} "
@@ -610,11 +606,6 @@ def describe_unattributed_time(study: Study, ledger: Ledger) -> Iterator[Finding
     for reason in list_untimed_work(run.run) if run else ():
         text += f". This time does not include all kernels: {reason}"
     yield Finding(f"{text}.", "ledger")
-
-
-def format_launch_count(number: int) -> str:
-    """Return "1 launch", "2,000 launches"."""
-    return "1 launch" if number == 1 else f"{count_cell(number).text} launches"
 
 
 def describe_sample_times(study: Study, points: Sequence[BatchPoint]) -> Iterator[Finding]:

@@ -49,6 +49,7 @@ from perfctl.orchestrator.report.tables import (
     explain_figure_state,
     figure_cell,
     format_state_sign,
+    join_notes,
     mark_cell_estimated,
     mark_unit_in_cells,
     missing_cell,
@@ -58,6 +59,7 @@ from perfctl.orchestrator.report.tables import (
     time_cell,
     time_column,
 )
+from perfctl.records.report import pluralize_count
 from perfctl.records.run import Point, format_point
 
 MINOR_SHARE, FOLD_FROM = 0.01, 3
@@ -270,9 +272,8 @@ def _build_ledger_group(
             )
         } - {first.name}
         if cause.rule == CONSTANT_MOVES and names:
-            rows_have = "row has" if len(names) == 1 else "rows have"
-            also = f"{len(names)} more {rows_have} such instructions"
-            cause = replace(cause, elsewhere="; ".join(filter(None, (cause.elsewhere, also))))
+            also = f"{pluralize_count(len(names), 'more row', 'has', 'have')} such instructions"
+            cause = replace(cause, elsewhere=join_notes(cause.elsewhere, also))
         causes.append(replace(cause, sentence=f"See {name}.", fix="") if is_repeated else cause)
     is_small = all(
         row.estimated.value == 0 and not row.executed.value and (row.share or 0) < MINOR_SHARE
@@ -351,7 +352,7 @@ def _build_unattributed_group(analysis: Analysis) -> LedgerGroup:
         for cause in explain_unattributed(run) if run else ():
             part = f"{cause.text} {format_percent(cause.share * item.share)}"
             if cause.launches is not None:
-                part += f" in {cause.launches:,} launch{'' if cause.launches == 1 else 'es'}"
+                part += f" in {pluralize_count(cause.launches, 'launch')}"
             parts.append(part)
         batch = "" if item.batch is None else f"{format_point(item.batch)}: "
         causes += f"; {batch}{', '.join(parts)}" if parts else ""
@@ -370,10 +371,8 @@ def build_ledger_row_cells(row: LedgerRow, analysis: Analysis) -> dict[str, Cell
             spent = replace(spent, title=f"{spent.title}; {LOCKED_CLOCKS}", style="est")
             share = replace(share, title=LOCKED_CLOCKS, style="est")
         if row.shared:
-            spent, share = (
-                mark_cell_estimated(spent, SHARED_OUT),
-                mark_cell_estimated(share, SHARED_OUT),
-            )
+            spent = mark_cell_estimated(spent, SHARED_OUT)
+            share = mark_cell_estimated(share, SHARED_OUT)
     point = analysis.roofline.get_row_point(row.batch, row.layer, row.direction)
     estimate = figure_cell(row.estimated, "FLOP")
     elementwise = sum(call.elementwise_flops or 0 for call in row.calls)
@@ -426,7 +425,7 @@ def _build_executed_cell(row: LedgerRow) -> Cell:
         f"derived {format_state_sign(derived)}{format_all_digits(derived.value, 'FLOP')}"
         f"{'' if derived.lower_bound else error}: {explain_figure_state(derived)}"
     )
-    return replace(cell, title="; ".join(filter(None, (cell.title, rule))))
+    return replace(cell, title=join_notes(cell.title, rule))
 
 
 def _build_ratio_cell(row: LedgerRow) -> Cell:

@@ -34,6 +34,7 @@ from perfctl.orchestrator.report.tables import (
     build_compact_table,
     count_cell,
     missing_cell,
+    optional_text_cell,
     text_cell,
     text_column,
     text_columns,
@@ -58,7 +59,7 @@ def build_devices_by_part_table(parts: Sequence[Study]) -> Table | None:
     for study in parts:
         gpu = next((gpu for run in study.runs if (gpu := find_recorded_gpu(run)) is not None), None)
         device, batches = gpu or describe_study_device(study), " ".join(map(str, study.batches))
-        cell = NOT_RECORDED if device is None else text_cell(device)
+        cell = optional_text_cell(device, "not recorded")
         rows.append([study.variant or DEFAULT_VARIANT, cell, describe_tools(study.runs), batches])
     columns = text_columns("part", "device", "tools", "batch")
     return build_compact_table("Parts, each with its device", columns, rows, tools=False)
@@ -108,7 +109,7 @@ def build_variants_table(analysis: Analysis) -> Table | None:
 
 def _build_changed_weight_rows(
     layers: Sequence[str], variants: Sequence[Sequence[Run]]
-) -> Iterator[list[Cell]]:
+) -> Iterator[list[object]]:
     """Yield shapes of convolution weights, "64 x 32 x 3 x 3", that differ between variants."""
     for layer in layers:
         shapes = []
@@ -121,12 +122,12 @@ def _build_changed_weight_rows(
             )
             shapes.append(next((" x ".join(map(str, shape)) for shape in weights if shape), None))
         if len(set(shapes)) > 1 and None not in shapes:
-            yield [text_cell(f"{layer} weights"), *map(text_cell, shapes)]
+            yield [f"{layer} weights", *map(text_cell, shapes)]
 
 
 def _build_parameter_and_mac_rows(
     layers: Sequence[str], calls: Sequence[Sequence[LayerCall]]
-) -> Iterator[list[Cell]]:
+) -> Iterator[list[object]]:
     for name, field in (("parameters", "parameters"), ("forward, MAC", "macs")):
         for layer in (*layers, "all"):
             cells = []
@@ -135,16 +136,16 @@ def _build_parameter_and_mac_rows(
                 values = list(map(attrgetter(field), chosen))
                 total = None if None in values else sum(values)
                 cells.append(count_cell(total, "no estimate"))
-            yield [text_cell(f"{layer} {name}"), *cells]
+            yield [f"{layer} {name}", *cells]
 
 
-def _build_accuracy_rows(variants: Sequence[Sequence[Run]]) -> Iterator[list[Cell]]:
+def _build_accuracy_rows(variants: Sequence[Sequence[Run]]) -> Iterator[list[object]]:
     shares = [find_last_test_accuracy(runs) for runs in variants]
     if any(share is not None for share in shares):
         cells = (
             NOT_RECORDED if share is None else Cell(f"{share:.2%}", value=share) for share in shares
         )
-        yield [text_cell("last accuracy"), *cells]
+        yield ["last accuracy", *cells]
 
 
 def find_last_test_accuracy(runs: Sequence[Run]) -> float | None:
@@ -160,7 +161,7 @@ def find_last_test_accuracy(runs: Sequence[Run]) -> float | None:
 
 def _build_cpu_timer_rows(
     variants: Sequence[Sequence[Run]], *, is_refused: bool
-) -> Iterator[list[Cell]]:
+) -> Iterator[list[object]]:
     """Yield the CPU-timer times of each layer and pass, and their ratios."""
     by_variant = [
         group_by(list_host_times(runs), lambda item: f"{item.layer} {item.direction}")
@@ -169,7 +170,7 @@ def _build_cpu_timer_rows(
     for name in dict.fromkeys(name for times in by_variant for name in times):
         times = [_choose_cpu_timer_ns(items.get(name, ())) for items in by_variant]
         yield [
-            text_cell(f"{name}, time"),
+            f"{name}, time",
             # with four digits, as such times are published
             *(
                 NOT_RECORDED
@@ -187,7 +188,7 @@ def _build_cpu_timer_rows(
                 else Cell("refused", f"{cell.text}, but {refused}", "refused")
                 for cell in ratios[1:]
             ]
-        yield [text_cell("time / time of the first variant"), *ratios]
+        yield ["time / time of the first variant", *ratios]
 
 
 def _choose_cpu_timer_ns(times: Sequence[HostTime]) -> float | None:
@@ -237,7 +238,7 @@ def build_cpu_timer_table(analysis: Analysis) -> Table | None:
         Column("time / minimum", note="below 1, the timer cannot have measured such a kernel"),
         text_column("GPU", is_optional=True),
     ]
-    rows: list[list[Cell]] = []
+    rows = []
     peaks: dict[str, None] = {}
     for item in _list_cpu_timings(analysis):
         gpu, least = find_recorded_gpu(item.run), None
@@ -256,14 +257,14 @@ def build_cpu_timer_table(analysis: Analysis) -> Table | None:
         is_impossible = spent is not None and least and spent < least
         rows.append(
             [
-                text_cell(item.name),
+                item.name,
                 count_cell(item.batch, "not recorded"),
                 amount_cell(item.macs, "", "no estimate"),
                 time_cell(spent, "this batch size has no time"),
                 amount_cell(rate, "FLOP/s", "no time, or no estimate"),
                 time_cell(least, no_peak),
                 replace(share, style="bad") if is_impossible else share,
-                NOT_RECORDED if gpu is None else text_cell(gpu),
+                optional_text_cell(gpu, "not recorded"),
             ]
         )
     caption = "CPU-timer times, and the minimum at peak FLOP/s"

@@ -34,6 +34,7 @@ from perfctl.orchestrator.report.tables import (
     missing_cell,
     name_cell,
     name_column,
+    optional_text_cell,
     share_cell,
     size_cell,
     size_column,
@@ -84,7 +85,7 @@ def has_repeated_blocks(phases: Sequence[PhaseParts]) -> bool:
 
 def build_phase_tables(phases: Sequence[PhaseParts]) -> tuple[Table, ...]:
     """Return a table for each phase. FLOPs: 1 multiply-add = 2."""
-    return tuple(table for phase in phases if (table := _build_phase_table(phase)) is not None)
+    return tuple(filter(None, map(_build_phase_table, phases)))
 
 
 def _build_phase_table(phase: PhaseParts) -> Table | None:
@@ -187,7 +188,7 @@ def shorten_module_paths(names: Sequence[str]) -> dict[str, str]:
     endings = Counter(
         tuple(path[-length:]) for path in paths.values() for length in range(1, len(path) + 1)
     )
-    short: dict[str, str] = {}
+    short = {}
     for name, path in paths.items():
         lengths = range(1, len(path) + 1)
         length = next((n for n in lengths if endings[tuple(path[-n:])] == 1), len(path))
@@ -208,10 +209,8 @@ def _build_part_cells(part: ModelPartUse, short: str) -> dict[str, Cell]:
     if part.estimated:
         moved = mark_cell_estimated(moved, "if the cache has the type of the projections")
     if part.shared:
-        spent, share = (
-            mark_cell_estimated(spent, SHARED_OUT),
-            mark_cell_estimated(share, SHARED_OUT),
-        )
+        spent = mark_cell_estimated(spent, SHARED_OUT)
+        share = mark_cell_estimated(share, SHARED_OUT)
     # of the prompts and of the decodes of mixed steps, both approximate
     mixed = [missing_cell(NOT_TIMED if part.kernel_ns is None else NOT_DIVIDED)] * 2
     if part.kernel_ns is not None and part.prompts_ns is not None:
@@ -226,7 +225,7 @@ def _build_part_cells(part: ModelPartUse, short: str) -> dict[str, Cell]:
         "estimate": amount_cell(part.flops, "FLOP", part.flops_why or ""),
         "bytes": moved,
         "FLOP/B": intensity,
-        "bound": missing_cell(missing) if part.bound is None else text_cell(part.bound),
+        "bound": optional_text_cell(part.bound, missing),
         "GPU time per token": time_cell(part.token_ns, NO_TOKENS),
         **dict(zip(MIXED_COLUMNS, mixed, strict=True)),
         "padding": _build_tile_padding_cell(part),

@@ -10,7 +10,6 @@ from statistics import fmean, median
 from perfctl.orchestrator.ledger.usage.exchange import JobCommunication, analyse_job_communication
 from perfctl.orchestrator.ledger.usage.ranks import MultiRankJob, group_runs_into_jobs
 from perfctl.orchestrator.report.numbers import (
-    format_all_digits,
     format_percent,
     format_ratio,
     format_si,
@@ -25,7 +24,6 @@ from perfctl.orchestrator.report.tables import (
     build_table,
     count_cell,
     missing_cell,
-    number_cell,
     share_cell,
     size_cell,
     size_column,
@@ -33,6 +31,7 @@ from perfctl.orchestrator.report.tables import (
     text_column,
     time_cell,
     time_column,
+    unit_cell,
 )
 from perfctl.records.run import Run
 
@@ -138,10 +137,10 @@ def _build_bandwidth_cells(
     communication: JobCommunication, speed: float | None, reason: str | None
 ) -> tuple[Cell, Cell]:
     if speed is None:
-        return missing_cell(reason or "not known"), missing_cell(reason or "not known")
+        none = missing_cell(reason or "not known")
+        return none, none
     share = None if communication.link_peak is None else speed / communication.link_peak
-    cell = number_cell(format_si(speed, "B/s"), format_all_digits(speed, "B/s"), speed)
-    return cell, share_cell(share, communication.link_reason or "not known")
+    return unit_cell(speed, "B/s"), share_cell(share, communication.link_reason or "not known")
 
 
 def _build_layer_cell(layer: str | None, by: str | None, reason: str | None = None) -> Cell:
@@ -245,7 +244,7 @@ def build_stragglers_table(communication: JobCommunication) -> Table | None:
         [
             count_cell(straggler.step, NO_STEP),
             straggler.rank,
-            text_cell(f"{straggler.times} of {straggler.collectives}"),
+            f"{straggler.times} of {straggler.collectives}",
             straggler.straggler_ns,
             time_cell(straggler.error_ns, "fewer than 3 collectives align the clocks"),
             straggler.waiting_ns,

@@ -49,9 +49,11 @@ from perfctl.orchestrator.report.tables import (
     Table,
     amount_cell,
     build_table,
+    join_notes,
     missing_cell,
     name_cell,
     name_column,
+    optional_text_cell,
     share_cell,
     size_cell,
     size_column,
@@ -106,10 +108,8 @@ def describe_roofline_bound(point: RooflinePoint, roofs: Roofline) -> str | None
             "step; the GPU waits for the host in the rest"
         )
     if point.bound == "launch" and traffic.time_ns and traffic.launches:
-        average, usual = (
-            format_time(traffic.time_ns / traffic.launches),
-            drop_trailing_zeros(format_time(LAUNCH_NS)),
-        )
+        average = format_time(traffic.time_ns / traffic.launches)
+        usual = drop_trailing_zeros(format_time(LAUNCH_NS))
         return f"launch-bound: {average} per launch on average; a launch costs about {usual}"
     if point.bound == "memory" and (traffic.executed.lower_bound or point.intensity is None):
         return f"memory-bound: {'no FLOPs; ' if traffic.executed.value == 0 else ''}{moved}"
@@ -117,10 +117,8 @@ def describe_roofline_bound(point: RooflinePoint, roofs: Roofline) -> str | None
         side, ceiling = "below", format_si(bandwidth or 0, "B/s")
         if point.bound == "compute":
             side, ceiling = "above", f"the {point.path} peak"
-        intensity, ridge = (
-            format_significant(float(point.intensity)),
-            format_significant(float(point.ridge)),
-        )
+        intensity = format_significant(float(point.intensity))
+        ridge = format_significant(float(point.ridge))
         sentence = f"{point.bound}-bound: {intensity} FLOP per byte, {side} the ridge at {ridge}"
         if point.reached is None:
             return sentence
@@ -198,16 +196,13 @@ def describe_device_peaks(roofs: Roofline) -> str:
     )
 
 
-def build_roofline_tables(
-    roofs: Roofline, names: Mapping[str, str] | None = None
-) -> tuple[Table, ...]:
+def build_roofline_tables(roofs: Roofline, names: Mapping[str, str]) -> tuple[Table, ...]:
     """Return complete steps, layers, and the kernels that take the most time at the largest batch
     size; each with a row for every memory level whose bytes were measured.
 
     names: kernel name -> its short form.
     """
-    tables = (_build_roofline_table(work, roofs, names or {}) for work in CAPTIONS)
-    return tuple(table for table in tables if table is not None)
+    return tuple(filter(None, (_build_roofline_table(work, roofs, names) for work in CAPTIONS)))
 
 
 def _build_roofline_table(work: str, roofs: Roofline, names: Mapping[str, str]) -> Table | None:
@@ -278,7 +273,7 @@ def _build_roofline_cells(
         intensity, reached = level.intensity, level.reached
     reason = refused or missing
     if level is not None and level.level in CACHES:
-        bound = text_cell(level.bound) if level.bound else missing_cell(reason)
+        bound = optional_text_cell(level.bound, reason)
         bound = Cell("refused", refused, "refused") if refused else bound
     size = size_cell(moved.value, moved.reason or missing)
     flops_per_byte = missing_cell(moved.reason or missing)
@@ -296,16 +291,16 @@ def _build_roofline_cells(
         short = names.get(traffic.name) or up_to_arguments
     return (
         name_cell(traffic.name, short),
-        text_cell(traffic.batch) if traffic.batch else missing_cell("not recorded"),
+        optional_text_cell(traffic.batch, "not recorded"),
         text_cell(level.level) if level else missing_cell("no bytes"),
         replace(
             size,
-            title="; ".join(filter(None, (size.title, moved.rule, moved.reason))),
+            title=join_notes(size.title, moved.rule, moved.reason),
             style="est" if moved.state == "estimated" else size.style,
         ),
         flops_per_byte,
         _build_achieved_rate_cell(point, missing),
-        text_cell(point.path) if point.path else missing_cell(missing),
+        optional_text_cell(point.path, missing),
         share_cell(bandwidth, reason),
         share_cell(reached, reason),
         Cell("refused", point.mfu_reason, "refused") if point.mfu_reason else mfu,
@@ -341,7 +336,7 @@ def _select_largest_batch_points(points: Sequence[RooflinePoint]) -> list[Roofli
 
 
 def draw_roofline_charts(
-    key: str, roofs: Roofline, colors: Mapping[str, int], names: Mapping[str, str] | None = None
+    key: str, roofs: Roofline, colors: Mapping[str, int], names: Mapping[str, str]
 ) -> tuple[Chart, ...]:
     """Return the layers (kernels without layers) at the largest batch size below the ceilings of
     their own precision: a drawing for each.
@@ -356,7 +351,7 @@ def draw_roofline_charts(
         by_path.values(), key=lambda points: -sum(point.traffic.time_ns or 0 for point in points)
     )
     return tuple(
-        _draw_roofline_chart(key, roofs, points, colors, names or {}, number)
+        _draw_roofline_chart(key, roofs, points, colors, names, number)
         for number, points in enumerate(ordered)
     )
 
@@ -446,9 +441,9 @@ class RooflineSpot:
     level: str
     hit: HoverArea
     """Where it is: FLOP per byte of this level, and FLOP/s; and its text under the pointer."""
-    colour: int = 0
-    named: bool = True
-    sure: bool = True
+    colour: int
+    named: bool
+    sure: bool
     """Drawn full; otherwise as a ring."""
 
     @property

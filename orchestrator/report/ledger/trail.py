@@ -102,7 +102,7 @@ def build_trails(analysis: Analysis) -> tuple[Trail, ...]:
     sources = {}
     for batch in analysis.study.prepared_batches:
         run = batch.counting_run
-        launches: dict[Key | None, list[int]] = defaultdict(list)
+        launches = defaultdict(list)
         for kernel, key in run.measured_launches if run else ():
             launches[key].append(kernel.launch)
         kernels = group_kernels_by_row(run) if run else {}
@@ -144,7 +144,7 @@ def _build_row_trail(row: LedgerRow, analysis: Analysis, source: _CountingSource
     return Trail(
         build_row_trail_key(row.layer_label, row.direction, row.batch),
         f"{row.name}{batch}",
-        tuple(step for step in steps if step is not None),
+        tuple(filter(None, steps)),
     )
 
 

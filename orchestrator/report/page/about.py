@@ -147,7 +147,7 @@ def build_runs_table(study: Study) -> Table | None:
             get_device_label(run),
             (run.started_at or "")[:16].replace("T", " "),
             run.duration_ns,
-            Cell(run.origin, ORIGINS.get(run.origin), value=run.origin),
+            text_cell(run.origin, ORIGINS.get(run.origin)),
             run.host,
             run.artifact and text_cell(run.artifact),
             Cell(run.artifact_sha256[:12], run.artifact_sha256, value=run.artifact_sha256)
@@ -197,7 +197,7 @@ def _collect_fact_values(
 def build_missing_values_table(study: Study, ledger: Ledger) -> Table | None:
     """Return what the runs of a study do not have, a row for each reason; None if nothing is
     missing."""
-    by_reason: dict[tuple[str, str], list[Missing]] = defaultdict(list)
+    by_reason = defaultdict(list)
     for quantity, reason, concerns, label in (
         *_list_report_gaps(study.runs),
         *_list_ledger_gaps(study, ledger),

@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any
 
 from perfctl.orchestrator.counts.counters.work import KernelFlops, is_flop_counter
-from perfctl.orchestrator.counts.figure import Figure, make_missing_figure, sum_figures
+from perfctl.orchestrator.counts.figure import make_missing_figure, sum_figures
 from perfctl.orchestrator.counts.kernels.names import recognise_family
 from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_names
 from perfctl.orchestrator.ledger.analysis import Analysis
@@ -35,7 +35,6 @@ from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
     JsonObject,
-    LongColumn,
     PackedTable,
     ShortNames,
     Table,
@@ -125,7 +124,7 @@ def build_advice_table(runs: Sequence[Run], names: ShortNames) -> Table | None:
         text_column("advice", "of the launch with the largest estimate"),
     ]
     none = missing_cell("ncu has no estimate for this")
-    rows: list[tuple[float, float, list[Any]]] = []
+    rows = []
     for run in runs:
         for saved_ns, name, best, launches in merge_advice_by_rule_and_kernel(run):
             estimate = best.estimated_speedup
@@ -245,7 +244,7 @@ def build_kernel_summary(runs: Sequence[PreparedRun], names: ShortNames) -> Tabl
             for path in PATHS
         ),
     ]
-    rows: list[tuple[float, list[Any]]] = []
+    rows = []
     for prepared in runs:
         run = prepared.run
         by_name = group_by(run.report.kernels, lambda kernel: kernel.name)
@@ -300,11 +299,11 @@ def pack_launches_table(runs: Sequence[PreparedRun], names: ShortNames) -> Packe
         else kernel._replace(start_ns=kernel.start_ns - origins[run.run.id])
         for run, kernel in rows
     ]
-    columns: list[LongColumn] = [(head, list(map(read, launches))) for head, read in LAUNCH_COLUMNS]
+    columns = [(head, list(map(read, launches))) for head, read in LAUNCH_COLUMNS]
     if len(runs) > 1:
         columns.insert(0, (("run", "", "text"), [run_label(run.run) for run, _ in rows]))
     return pack_long_table(
-        "launches", columns, len(rows), total - len(rows), counters, notes, names
+        "launches", columns, len(rows), total - len(rows), counters, notes, names=names
     )
 
 
@@ -347,7 +346,7 @@ def _pack_counter_columns(
     }
     columns = []
     for path in ("total", *PATHS) if units else ():
-        figures: list[Figure] = [
+        figures = [
             getattr(run.flops_by_launch.get(kernel.launch, NO_FLOPS), path) for run, kernel in rows
         ]
         states = [
@@ -415,7 +414,7 @@ def _list_switch_rows(item: LayerKernelSweep, names: ShortNames) -> Iterator[lis
         first, switch = stretch[0], starts.get(stretch[0].batch)
         short = join_first_names((names.get(name, name) for name in first.kernels), NAMES)
         yield [
-            name_cell(item.name),
+            item.name,
             ", ".join(str(kernels.batch) for kernels in stretch),
             describe_algorithm(first.algorithm),
             name_cell(", ".join(first.kernels), short),

@@ -54,7 +54,8 @@ def _make_jinja_environment() -> Environment:
     environment.filters |= {
         "divided": split_long_note,
         "held": bind_units_to_numbers,
-        "breakable": _insert_break_points,
+        # a name may break after its dots, colons and underscores, and nowhere else
+        "breakable": lambda name: Markup("<wbr>").join(re.findall(r"[^._:/]*[._:/]*", name)),
     }
     # what a page's Content-Security-Policy allows: this script, and none that a name from a report
     # might become
@@ -69,11 +70,6 @@ def _make_jinja_environment() -> Environment:
         "sort_keys": False,
     }
     return environment
-
-
-def _insert_break_points(name: str) -> Markup:
-    """Return a name that may break after its dots, colons and underscores, and nowhere else."""
-    return Markup("<wbr>").join(re.findall(r"[^._:/]*[._:/]*", name))
 
 
 def _read_template(name: str) -> str:

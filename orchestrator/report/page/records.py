@@ -9,7 +9,6 @@ from itertools import accumulate
 
 from perfctl.orchestrator.compare.sides import explain_busy_cpu
 from perfctl.orchestrator.ledger.analysis import Analysis
-from perfctl.orchestrator.ledger.timing import TimeSpread
 from perfctl.orchestrator.ledger.usage.intervals import sum_durations_ns
 from perfctl.records.run import Point
 
@@ -79,12 +78,12 @@ class Finding:
         return split_at_first_sentence_or_clause(self.text)[1]
 
 
-def shorten_findings(findings: Iterable[Finding], complete: int) -> tuple[Finding, ...]:
-    """Return findings, long ones after the first ``complete`` ones with their first sentence only.
-    Warnings stay complete."""
+def shorten_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings, long ones after the first COMPLETE_FINDINGS with their first sentence
+    only. Warnings stay complete."""
     return tuple(
         finding
-        if finding.warning or number < complete or len(finding.text) <= SHORT_FINDING
+        if finding.warning or number < COMPLETE_FINDINGS or len(finding.text) <= SHORT_FINDING
         else replace(finding, text=finding.first)
         for number, finding in enumerate(findings)
     )
@@ -145,8 +144,8 @@ Steps = Mapping[Point, StepTime]
 def find_median_steps(analysis: Analysis) -> Steps:
     """Return the median step of each batch size; none where no step was timed, or where other
     programs kept the CPU busy. Under ncu, kernels run one by one and are the step."""
-    spreads: dict[Point, TimeSpread | None] = {point.batch: point.step for point in analysis.points}
-    steps: dict[Point, StepTime] = {}
+    spreads = {point.batch: point.step for point in analysis.points}
+    steps = {}
     for prepared in analysis.study.prepared_runs:
         batch, capture_ns = prepared.run.point, prepared.usage.window.length_ns
         spread = spreads.get(batch) or (prepared.step_time or (None,))[0]
@@ -163,12 +162,9 @@ def find_median_steps(analysis: Analysis) -> Steps:
     return steps
 
 
-def add_impact(
-    finding: Finding, share: float | None, step: StepTime | None, *, fix: str | None = None
-) -> Finding:
+def add_impact(finding: Finding, share: float | None, step: StepTime | None) -> Finding:
     """Return the finding with the share (0..1) of the step that is at stake. It stays without one
     if the share is unknown, or if the steps scatter by more."""
-    finding = replace(finding, fix=fix)
     if share is None or step is None or share * step.median_ns <= step.noise_ns:
         return finding
     return replace(finding, impact_ns=share * step.median_ns, step_ns=step.median_ns)

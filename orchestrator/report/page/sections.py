@@ -283,10 +283,9 @@ def build_overview(analyses: Sequence[tuple[str, Analysis]]) -> View:
     drawn = [entry for entry in entries if entry.rates][: len(COLOURS)]
     if len(drawn) < 2 or len({batch for entry in drawn for batch in entry.rates}) < 2:
         return View(tables=tables)
-    names = _make_distinct_names(drawn)
     omitted = sum(bool(entry.rates) for entry in entries) - len(drawn)
     note = f"the first {len(COLOURS)}; the table has {omitted} more" if omitted else ""
-    return View(tables=tables, charts=_draw_rate_chart(drawn, names, note))
+    return View(tables=tables, charts=_draw_rate_chart(drawn, note))
 
 
 def _list_sample_rates(analysis: Analysis) -> dict[int, float]:
@@ -340,9 +339,8 @@ def _find_busy_share(study: Study, batch: int | None) -> UsageShare:
     return next((share for share in shares if share.value is not None), shares[0])
 
 
-def _draw_rate_chart(
-    entries: Sequence[_OverviewEntry], names: Sequence[str], note: str
-) -> tuple[Chart, ...]:
+def _draw_rate_chart(entries: Sequence[_OverviewEntry], note: str) -> tuple[Chart, ...]:
+    names = _make_distinct_names(entries)
     lines = [
         ChartLine(name, entry.rates, colour)
         for name, entry, colour in zip(names, entries, COLOURS, strict=False)

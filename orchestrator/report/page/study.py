@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from math import inf
 from typing import Any
 
@@ -46,6 +45,7 @@ from perfctl.orchestrator.report.tables import (
     text_column,
     time_cell,
     time_column,
+    unit_cell,
 )
 from perfctl.orchestrator.statistics import group_by, judge_run_interval
 from perfctl.records.report import Copy, Summary
@@ -338,9 +338,7 @@ def _build_copies_table(
         sizes = [item.bytes for _, item in pairs if item.bytes is not None]
         times = [item.duration_ns for _, item in pairs if item.duration_ns is not None]
         speed = compute_copy_rate([item for _, item in pairs])
-        rate = amount_cell(
-            speed, "B/s", "no copy has both a size and a time", partial(format_si, unit="B/s")
-        )
+        rate = unit_cell(speed, "B/s", "no copy has both a size and a time")
         sums = (sum(sizes) if sizes else None, sum(times) if times else None)
         rows.append([*key, len(pairs), *sums, rate])
     rows.sort(key=lambda row: -(row[4] or 0))
@@ -386,20 +384,24 @@ def build_summaries_table(runs: Sequence[Run]) -> Table | None:
     """Ready-made figures of a report, unchanged."""
     columns = [RUN, text_column("figure"), Column("value"), text_column("unit")]
     rows = [
-        [run, item.name, _summary_cell(item, run), item.unit]
+        [run, item.name, build_summary_cell(item, run), item.unit]
         for run in runs
         for item in run.report.summaries
     ]
     return build_compact_table("Summary values from the report", columns, rows)
 
 
-def _summary_cell(item: Summary, run: Run) -> Cell:
+def build_summary_cell(item: Summary, run: Run, *, is_rounded: bool = True) -> Cell:
     """The value in the report's own unit, without a prefix; a percentage that DLProf's CSV rounded
     to nothing says so."""
     if item.value is None:
-        return optional_text_cell(item.text)
+        return optional_text_cell(
+            item.text, "the report does not say" if is_rounded else "the report does not state it"
+        )
     if not item.value and item.unit == "%" and run.report.form.startswith("DLProf CSV"):
         return Cell("< 0.05", "DLProf's CSV rounds: 0.0% is anything below 0.05%", value="< 0.05")
+    if not is_rounded:
+        return Cell(f"{item.value:,.10g}", value=item.value)
     is_large = 1e6 <= abs(item.value) < inf  # six digits would print zeros that nobody measured
     value = round(item.value) if is_large else item.value
     return Cell(
@@ -437,7 +439,7 @@ def build_steps_table(runs: Sequence[Run]) -> Table | None:
 def pack_counters_table(runs: Sequence[Run], short: ShortNames) -> PackedTable | None:
     """Counters by kernel name and metric: smallest and largest over the launches. ``short``:
     kernel names."""
-    values: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)
+    values = defaultdict(list)
     for run in runs:
         names = {kernel.launch: kernel.name for kernel in run.report.kernels}
         for item in run.report.counters:

@@ -247,7 +247,7 @@ def _find_opening_span_and_name(run: Run) -> tuple[tuple[int, int] | None, str]:
 def _make_range_tracks(run: Run) -> Iterator[_TimelineTrack]:
     """Yield a track for each thread of the host: its ranges, operators and synchronizing calls,
     which enclose each other."""
-    threads: dict[int | None, list[TimelineBar]] = defaultdict(list)
+    threads = defaultdict(list)
     for item in run.report.ranges:
         if item.duration_ns is not None:
             domain = "" if item.domain is None else f"domain {item.domain}"
@@ -281,7 +281,7 @@ def _make_range_tracks(run: Run) -> Iterator[_TimelineTrack]:
 
 
 def _make_projected_tracks(run: Run) -> Iterator[_TimelineTrack]:
-    devices: dict[int, list[TimelineBar]] = defaultdict(list)
+    devices = defaultdict(list)
     for projection in project_ranges_on_gpus(run):
         item, length = projection.range, projection.end_ns - projection.start_ns
         text = (
@@ -305,7 +305,7 @@ def _make_projected_tracks(run: Run) -> Iterator[_TimelineTrack]:
 
 
 def _make_stream_tracks(run: Run, short: ShortNames) -> Iterator[_TimelineTrack]:
-    streams: dict[tuple[str, int, int], list[TimelineBar]] = defaultdict(list)
+    streams = defaultdict(list)
     for kernel in (kernel for kernel in run.report.kernels if has_start_and_duration(kernel)):
         shapes = (
             ("grid", format_sides(kernel.grid_x, kernel.grid_y, kernel.grid_z)),
@@ -389,7 +389,7 @@ def _assign_lanes(track: _TimelineTrack) -> str | None:
     last row."""
     track.bars.sort(key=lambda bar: (bar.start, -bar.length))
     ends: list[int] = []
-    drawn: list[TimelineBar] = []
+    drawn = []
     for bar in track.bars:
         lane = next((index for index, end in enumerate(ends) if end <= bar.start), len(ends))
         if lane < LANES:

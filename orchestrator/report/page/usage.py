@@ -27,7 +27,7 @@ from perfctl.orchestrator.ledger.usage.training import (
     has_attention_kernels,
     measure_passes,
 )
-from perfctl.orchestrator.report.numbers import format_all_digits, format_percent, format_si
+from perfctl.orchestrator.report.numbers import format_percent
 from perfctl.orchestrator.report.page.timeline import find_time_origin
 from perfctl.orchestrator.report.tables import (
     RUN,
@@ -37,10 +37,10 @@ from perfctl.orchestrator.report.tables import (
     Table,
     build_compact_table,
     count_cell,
+    join_notes,
     mark_cell_estimated,
     missing_cell,
     name_column,
-    number_cell,
     rate_cell,
     run_label,
     share_cell,
@@ -152,7 +152,7 @@ def build_phases_table(runs: Sequence[Run]) -> Table | None:
         no_time = _UNSAID if item.tokens is None else "no kernel has a time"
         per_token = PARTIAL if item.partial else no_time
         exact = [
-            count_cell(item.steps),
+            item.steps,
             count_cell(item.sequences, _UNSAID),
             count_cell(item.tokens, _UNSAID),
         ]
@@ -252,10 +252,8 @@ def explain_unknown_phases(run: Run) -> str | None:
 def describe_module_coverage(run: Run) -> str | None:
     """Return how much of the kernel time has a module, and how kernels of graphs got theirs; None
     if no module is expected."""
-    share, of_graphs = (
-        compute_kernel_time_share_with_layer(run.report),
-        count_inferred_graph_kernels(run.report),
-    )
+    share = compute_kernel_time_share_with_layer(run.report)
+    of_graphs = count_inferred_graph_kernels(run.report)
     text = ""
     if share is not None:
         text = f"{floor(share * 1000) / 10:.1f}% of the kernel time has a module"
@@ -263,7 +261,7 @@ def describe_module_coverage(run: Run) -> str | None:
         replayed = select_graph_kernels(list(run.report.kernels)) if run.profiler != "ncu" else []
         bare = sum(kernel.layer is None for kernel in replayed)
         part = f"graphs launched {len(replayed):,} kernels, {bare:,} of them without a layer"
-        return "; ".join(filter(None, (text, part if replayed else ""))) or None
+        return join_notes(text, part if replayed else "") or None
     matched, kernels, least = of_graphs
     how = "a run without graphs" if has_guessed_layers(run.report) else "the capture"
     part = f"{matched:,} of {kernels:,} kernels of graphs by {how}"
@@ -355,13 +353,9 @@ def build_counter_means_table(runs: Sequence[Run]) -> Table | None:
 
 
 def _counter_mean_cell(mean: CounterMean) -> Cell:
-    if mean.value is None:
-        return missing_cell("no sample inside")
-    if mean.unit == "%":
+    if mean.unit == "%" and mean.value is not None:
         return share_cell(mean.value / 100)
-    return number_cell(
-        format_si(mean.value, mean.unit), format_all_digits(mean.value, mean.unit), mean.value
-    )
+    return unit_cell(mean.value, mean.unit, "no sample inside")
 
 
 def build_causes_table(runs: RunVerdicts) -> Table | None:

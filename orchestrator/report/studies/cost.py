@@ -249,7 +249,8 @@ def _build_correlations_table(caption: str, rows: Sequence[SizeRelation]) -> Tab
 
 def _build_coefficient_cells(item: Coefficient | None, reason: str | None) -> tuple[Cell, Cell]:
     if item is None:
-        return _build_two_decimals_cell(None, reason), _build_two_decimals_cell(None, reason)
+        none = _build_two_decimals_cell(None, reason)
+        return none, none
     interval = missing_cell("three points, or all on one line: no spread")
     if item.interval is not None:
         interval = text_cell(
@@ -340,11 +341,20 @@ def draw_left_out_chart(name: str, left_out: LeftOutErrors) -> Chart:
 def build_points_chapter(measured: BenchResults) -> View:
     """Return a row per network and batch size, the fastest of its runs."""
     points = measured.points
-    unsteady = sum(point.interquartile_over_median > SPREAD_MAX for point in points)
-    varied = f"varied by more than {SPREAD_MAX:.0%} between quartiles: not a quiet machine"
-    finding = Finding(f"{unsteady} of {len(points)} points {varied}.", "points", True)
+    findings = [
+        Finding(f"{text}: not a quiet machine.", "points", True)
+        for text in _describe_unsteady_points(points)
+    ]
     listed = build_points_table(points, limit=POINTS)
-    return build_study_chapter(folded=(listed,), findings=(finding,) if unsteady else ())
+    return build_study_chapter(folded=(listed,), findings=findings)
+
+
+def _describe_unsteady_points(points: Sequence[BenchPoint]) -> Iterator[str]:
+    if unsteady := sum(point.interquartile_over_median > SPREAD_MAX for point in points):
+        yield (
+            f"{unsteady} of {len(points)} points varied by more than {SPREAD_MAX:.0%} between "
+            "quartiles"
+        )
 
 
 def build_points_table(
@@ -461,11 +471,8 @@ def _warn_of_bad_points(
         texts.append(
             f"{missing} complete runs are not in the chart: they have no timed step, or no device."
         )
-    if unsteady := sum(point.interquartile_over_median > 0.1 for point in points):
-        texts.append(
-            f"{unsteady} of {len(points)} points varied by more than 10% between quartiles. Run "
-            "perfctl bench FILE --steady 10 to measure them again."
-        )
+    for text in _describe_unsteady_points(points):
+        texts.append(f"{text}. Run perfctl bench FILE --steady 10 to measure them again.")
     return (Finding(text, "points", True) for text in texts)
 
 

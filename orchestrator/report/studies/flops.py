@@ -43,7 +43,6 @@ from perfctl.orchestrator.report.page.about import ORIGINS
 from perfctl.orchestrator.report.page.records import LONGEST, shorten_sentence
 from perfctl.orchestrator.report.studies.flops_runs import (
     ComparedNetworks,
-    NetworkRow,
     build_causes_chapter,
     build_machine_chapter,
     build_memory_chapter,
@@ -61,6 +60,7 @@ from perfctl.orchestrator.report.tables import (
     build_table,
     count_cell,
     figure_cell,
+    join_notes,
     missing_cell,
     text_cell,
     text_columns,
@@ -144,7 +144,7 @@ def build_network_chapter(compared: ComparedNetworks) -> View:
         Column("parameter B"),
         Column("written B", note="by forward"),
     ]
-    rows: list[NetworkRow] = []
+    rows = []
     text = []
     for network in compared.networks:
         sheet = network.build_network_sheet(compared.batch)
@@ -198,7 +198,7 @@ def build_manual_estimates_chapter(compared: ComparedNetworks) -> View:
     """Return manual estimates, checked; every figure of the layer in all its units; its worked
     example line by line."""
     layer, batch = compared.layer, compared.batch
-    rows: list[NetworkRow] = []
+    rows = []
     worked = []
     for network in compared.networks:
         sheet = network.build_sheet_of_layer(batch, layer)
@@ -296,7 +296,7 @@ def build_executed_flops_chapter(compared: ComparedNetworks) -> View:
         Column("step estimated", "FLOP", note="forward and backward of all layers"),
         Column("step executed", "FLOP"),
     ]
-    rows: list[NetworkRow] = []
+    rows = []
     for label, point in points:
         estimated, executed = point.estimated.value, point.executed
         share = executed.value / estimated if executed.value is not None and estimated else None
@@ -390,7 +390,7 @@ def build_time_chapter(compared: ComparedNetworks) -> View:
     layer, points = compared.layer, compared.labelled_points
     both = [clocks for _, point in points for clocks in (point.forward, point.step)]
     bases = dict.fromkeys(clocks.basis for clocks in both if clocks.basis)
-    host_rows: list[NetworkRow] = []
+    host_rows = []
     for label, point in points:
         for tool, ns in point.host:
             cell = Cell(f"{ns / 1e6:g}", format_all_digits(ns, "ns"), value=ns / 1e6)
@@ -429,7 +429,7 @@ def _build_two_clocks_table(caption: str, compared: ComparedNetworks, *parts: st
             time_column(f"{quantity}, profiler", "median over the measured steps"),
             Column(f"{quantity}, profiler / clock"),
         ]
-    rows: list[NetworkRow] = []
+    rows = []
     for label, point in compared.labelled_points:
         cells: list[object] = [point.batch]
         for clocks in (getattr(point, part) for part in parts):
@@ -451,7 +451,7 @@ def _build_median_time_cell(
 ) -> Cell:
     if spread is None:
         return missing_cell(reason)
-    note = "; ".join(filter(None, (format_all_digits(spread.median, "ns"), basis)))
+    note = join_notes(format_all_digits(spread.median, "ns"), basis)
     return Cell(format_step_times(spread), note, value=spread.median)
 
 

@@ -30,11 +30,10 @@ from perfctl.orchestrator.report.tables import (
     count_cell,
     decimal_cell,
     missing_cell,
+    optional_text_cell,
     share_cell,
     size_column,
-    text_cell,
     text_columns,
-    time_cell,
     time_column,
 )
 from perfctl.orchestrator.report.view import View
@@ -114,7 +113,7 @@ class ComparedNetworks:
         if len(self.networks) > 1:
             heads[1:1] = text_columns("network")
             for row, (label, _) in zip(cells, rows, strict=True):
-                row.insert(1, text_cell(label))
+                row.insert(1, label)
         grouped = group_by(cells, lambda row: str(row[0])).values()
         return build_table(caption, heads, chain.from_iterable(grouped), explains=explains)
 
@@ -142,7 +141,7 @@ def _is_on_cpu(runs: Sequence[Run]) -> bool:
 def build_memory_chapter(compared: ComparedNetworks) -> View:
     """Return each quantity of one run of each network: with epochs, otherwise without a profiler,
     otherwise any."""
-    chosen: list[tuple[str, Run]] = []
+    chosen = []
     for network in compared.networks:
         trained = _find_run_with_epochs(network, compared.batch)
         run = min(
@@ -194,11 +193,11 @@ def _build_memory_table(
     if all(_is_foreign_report(run) for _, run in chosen):
         texts |= {name: f"{name} the training" for name in ("before", "after") if name in recorded}
     heads = [*text_columns("memory"), *(size_column(text) for text in texts.values())]
-    rows: list[NetworkRow] = []
+    rows = []
     for label, run in chosen:
         for quantity, stated in _read_published_memory(run).items():
             values = map(stated.get, texts)
-            cells = (text_cell(value) if value else missing_cell("not stated") for value in values)
+            cells = (optional_text_cell(value, "not stated") for value in values)
             rows.append((label, [f"{QUANTITIES[quantity]}, as published", *cells]))
     for label, run in chosen:
         figures: dict[str, dict[str, int]] = defaultdict(dict)
@@ -270,14 +269,14 @@ def build_training_chapter(compared: ComparedNetworks) -> View:
             for run in [next(run for run in network.runs if run.batch_size == batch)]
         ]
         reason = "no run trained complete epochs: a built-in workload does with --epochs"
-        losses = draw_step_losses("training-loss", first_runs)
+        losses = draw_step_losses(first_runs)
         return build_study_chapter(charts=(losses,), missing={"loss and accuracy by epoch": reason})
     heads = [
         *map(Column, ("epoch", "training loss", "test loss", "test accuracy")),
         time_column("time of the epoch"),
         time_column("time of the test"),
     ]
-    rows: list[NetworkRow] = []
+    rows = []
     findings = []
     data = trained[0][1].report.environment.get("option:data") or ""
     for label, run in trained:
@@ -321,7 +320,7 @@ def _number_epoch(run: Run, number: int) -> int | None:
     return None if stated is None else round(stated)
 
 
-def _build_epoch_rows(run: Run) -> Iterator[list[Cell]]:
+def _build_epoch_rows(run: Run) -> Iterator[list[object]]:
     steps = {(step.phase, step.number): step for step in run.report.steps}
     for number in sorted({number for phase, number in steps if phase in ("epoch", "test")}):
         train, test = steps.get(("epoch", number)), steps.get(("test", number))
@@ -330,8 +329,8 @@ def _build_epoch_rows(run: Run) -> Iterator[list[Cell]]:
             decimal_cell(train.loss if train else None),
             decimal_cell(test.loss if test else None),
             share_cell(test.accuracy if test else None, "no test"),
-            time_cell(train.duration_ns if train else None),
-            time_cell(test.duration_ns if test else None),
+            train.duration_ns if train else None,
+            test.duration_ns if test else None,
         ]
 
 
@@ -385,8 +384,8 @@ def build_machine_chapter(compared: ComparedNetworks) -> View:
 def build_causes_chapter(compared: ComparedNetworks) -> View:
     """Return why executed and estimated FLOPs differ, in full, and what the FLOPs ledger's report
     would find."""
-    rows: list[NetworkRow] = []
-    text: list[str] = []
+    rows = []
+    text = []
     findings: list[str] = []
     for network in compared.networks:
         lead = f"{network.label}: " if len(compared.networks) > 1 else ""

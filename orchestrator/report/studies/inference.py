@@ -28,6 +28,7 @@ from perfctl.orchestrator.report.charts.inference import draw_inference_charts
 from perfctl.orchestrator.report.numbers import format_percent
 from perfctl.orchestrator.report.page.about import build_group_view
 from perfctl.orchestrator.report.page.records import Finding
+from perfctl.orchestrator.report.page.study import build_summary_cell
 from perfctl.orchestrator.report.page.usage import (
     build_device_samples_table,
     build_memory_use_table,
@@ -58,8 +59,10 @@ from perfctl.orchestrator.report.tables import (
     Table,
     build_table,
     count_cell,
+    join_notes,
     missing_cell,
     name_column,
+    optional_text_cell,
     share_cell,
     text_cell,
     text_column,
@@ -69,7 +72,6 @@ from perfctl.orchestrator.report.tables import (
 )
 from perfctl.orchestrator.report.view import Section, View
 from perfctl.orchestrator.statistics import group_by
-from perfctl.records.report import Summary
 from perfctl.records.run import Run
 
 NAMES_MAX, ITERATIONS_MAX = 15, 20
@@ -420,7 +422,11 @@ def build_dlprof_summary_chapter(answers: InferenceResults) -> View:
     stated = [
         (
             point,
-            [item.name, _build_stated_summary_cell(run, item), item.unit or missing_cell("none")],
+            [
+                item.name,
+                build_summary_cell(item, run, is_rounded=False),
+                item.unit or missing_cell("none"),
+            ],
         )
         for point, run in answers.points_with_dlprof_run
         for item in run.report.summaries
@@ -448,7 +454,7 @@ def build_dlprof_labels_chapter(answers: InferenceResults) -> View:
         values = [
             run.profiler_version or missing_cell("not stated"),
             *(_build_labeled_summary_cell(run, pattern) for pattern in DLPROF_LABELS.values()),
-            text_cell(text) if text else missing_cell("the file does not exist, or is no CSV"),
+            optional_text_cell(text, "the file does not exist, or is no CSV"),
         ]
         rows.append((point, values))
     return build_study_chapter(
@@ -496,17 +502,8 @@ def _build_labeled_summary_cell(run: Run, pattern: str) -> Cell:
     item = next((item for item in run.report.summaries if label.match(item.name)), None)
     if item is None:
         return missing_cell("this summary has no such line")
-    cell = _build_stated_summary_cell(run, item)
-    return replace(cell, title="; ".join(filter(None, (f"its line {item.name}", cell.title))))
-
-
-def _build_stated_summary_cell(run: Run, item: Summary) -> Cell:
-    """Return a figure of DLProf's summary as the file states it."""
-    if item.value is None:
-        return text_cell(item.text) if item.text else missing_cell("the report does not state it")
-    if not item.value and item.unit == "%" and run.report.form.startswith("DLProf CSV"):
-        return Cell("< 0.05", "DLProf's CSV rounds: 0.0% is anything below 0.05%", value="< 0.05")
-    return Cell(f"{item.value:,.10g}", value=item.value)
+    cell = build_summary_cell(item, run, is_rounded=False)
+    return replace(cell, title=join_notes(f"its line {item.name}", cell.title))
 
 
 def build_all_points_chapter(answers: InferenceResults) -> View:

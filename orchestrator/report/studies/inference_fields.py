@@ -31,7 +31,6 @@ from perfctl.orchestrator.report.tables import (
     count_cell,
     decimal_cell,
     missing_cell,
-    name_cell,
     name_column,
     rate_cell,
     share_cell,
@@ -235,7 +234,7 @@ def build_inference_table(
     """Return a table that begins with model and batch size; None if nothing else is known."""
     cells = [
         [
-            name_cell(point.model),
+            point.model,
             count_cell(point.batch, "the report does not state its batch size"),
             *values,
         ]

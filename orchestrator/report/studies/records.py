@@ -59,7 +59,7 @@ class StudySubject:
 
     chapters: Mapping[str, Callable[[], View | Iterable[View]]]
     """Name in a study's file -> what makes the chapter, or several."""
-    facts: tuple[tuple[str, str], ...] = ()
+    facts: tuple[tuple[str, str], ...]
     """What was studied and where: (model, MNIST CNN), (device, ...), (batch sizes, ...)."""
     words: Mapping[str, str] = field(default_factory=dict)
     """{NAME} in a title -> the word that stands there."""

@@ -59,7 +59,7 @@ def test_the_sentence_has_the_number_behind_the_word_the_roofs_their_source_and_
     )
     note = describe_device_peaks(found.roofline)
     assert "published values of the V100 SXM2, dense" in note and "memory 900 GB/s" in note
-    captions = [table.caption for table in build_roofline_tables(found.roofline)]
+    captions = [table.caption for table in build_roofline_tables(found.roofline, {})]
     assert captions == [
         "Complete steps: utilization",
         "Roofline of the layers",
@@ -69,7 +69,7 @@ def test_the_sentence_has_the_number_behind_the_word_the_roofs_their_source_and_
 
 def test_refused_points_are_not_drawn_and_counted_in_the_note():
     roofs = analysed(*with_bytes(synthetic.gpu_pair(1, 64), 20_000_000)).roofline
-    (drawn,) = draw_roofline_charts("s1", roofs, {})
+    (drawn,) = draw_roofline_charts("s1", roofs, {}, {})
     over = [p for p in roofs.select_points_of_level("layer") if p.refused]
     assert over and f"{len(over)} refused and not drawn" in drawn.note
     assert not any(f">{p.traffic.name}<" in drawn.svg for p in over)
@@ -103,7 +103,7 @@ def with_levels(runs, tensor=""):
 
 def test_each_precision_has_a_drawing_with_a_slope_and_a_shape_for_each_level():
     roofs = analysed(*with_levels(synthetic.gpu_pair(1, 64), "fc1")).roofline
-    drawings = draw_roofline_charts("s1", roofs, {})
+    drawings = draw_roofline_charts("s1", roofs, {}, {})
     assert [re.search(r"and the (.+) ceilings", one.title)[1] for one in drawings] == [
         "fp32",
         "tensor fp16",
@@ -155,7 +155,7 @@ def test_a_lower_bound_of_flops_is_on_no_side_of_the_ridge(moved, text, said):
 def test_the_table_by_level_has_the_points_of_the_drawing(found):
     roofs = analysed(*with_levels(synthetic.gpu_pair(1, 64))).roofline
     (table,) = [
-        one for one in build_roofline_tables(roofs) if one.caption == "Roofline of the layers"
+        one for one in build_roofline_tables(roofs, {}) if one.caption == "Roofline of the layers"
     ]
     heads = [column.label for column in table.columns]
     rows = {(row[0].value, row[heads.index("level")].text): row for row in table.rows}
@@ -167,14 +167,14 @@ def test_the_table_by_level_has_the_points_of_the_drawing(found):
                 None if one.reached is None else pytest.approx(one.reached, abs=1e-6)
             )
     assert len(table.marks) == len(table.rows) and table.marks[0] == ("conv1", "forward")
-    plain = build_roofline_tables(found.roofline)[1]
+    plain = build_roofline_tables(found.roofline, {})[1]
     assert "level" not in {column.label for column in plain.columns}, "DRAM alone"
 
 
 def test_without_bytes_there_is_no_drawing_and_without_measured_roofs_the_page_says_how_to_get_them():
     roofs = analysed(*synthetic.gpu_pair(1, 64)).roofline
-    assert draw_roofline_charts("s1", roofs, {}) == ()
-    table = build_roofline_tables(roofs)[1]
+    assert draw_roofline_charts("s1", roofs, {}, {}) == ()
+    table = build_roofline_tables(roofs, {})[1]
     assert any("no DRAM bytes were measured" in note for note in table.notes)
     view = build_report_view([synthetic.cpu_run(1, 16)], generated_at=WHEN)
     page = render_view(view, "run.html")
@@ -193,5 +193,5 @@ def test_a_rule_of_the_executed_flops_is_no_reason_for_a_missing_utilization():
         )
         for point in roofs.above_kernels
     )
-    notes = build_roofline_tables(replace(roofs, above_kernels=points))[1].notes
+    notes = build_roofline_tables(replace(roofs, above_kernels=points), {})[1].notes
     assert any("HFU" in note for note in notes) and not any("a rule" in note for note in notes)
