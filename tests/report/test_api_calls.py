@@ -2,8 +2,8 @@
 the host."""
 
 from perfctl.orchestrator.report.page import study
-from perfctl.records.report import ApiCall, Copy, Operation, Range
-from tests.make.synthetic import V100, make_run
+from perfctl.records.report import ApiCall, Copy, Gap, Operation, Range
+from tests.make.synthetic import V100, foreign_run, make_run
 from tests.report.outline import printed, terminal_run
 
 
@@ -43,6 +43,15 @@ def test_calls_of_hip_come_first_under_a_heading_that_fits_them_and_the_terminal
     for call in calls:
         assert call.name in shown
     assert "463 ms" in shown and "463,000,000 ns" not in shown
+
+
+def test_a_lost_gpu_recording_is_said_instead_of_the_share_of_its_longest_call():
+    calls = [ApiCall("cuda", "cudaDeviceSynchronize", 1, 3000, 3000, 3000)]
+    share = "cudaDeviceSynchronize takes 100.0% of the host time of CUDA calls"
+    assert share in printed(terminal_run(foreign_run(1, kernels=[], api_calls=calls)))
+    gaps = [Gap("kernel", "not_collected", "no CUPTI")]
+    lost = printed(terminal_run(foreign_run(1, kernels=[], api_calls=calls, gaps=gaps)))
+    assert "has no kernels: no CUPTI." in lost and share not in lost
 
 
 def test_ranges_are_sorted_by_gpu_time_and_name_which_time_is_the_hosts():

@@ -141,11 +141,13 @@ def list_report_findings(
     for prepared in runs:
         run = prepared.run
         if not run.report.kernels:
+            lost = list(warn_of_missing_kernels(run))
             yield from kernels.describe_largest_sums(run)
-            yield from kernels.describe_longest_call(run)
+            if not lost:  # calls say little of a GPU that was not recorded
+                yield from kernels.describe_longest_call(run)
             yield from step.describe_dlprof_utilization(prepared)
             yield from step.describe_gpu_samples(run)
-            yield from warn_of_missing_kernels(run)
+            yield from lost
             continue
         yield from kernels.describe_largest_kernel(prepared, names, steps)
         yield from kernels.describe_largest_advice(prepared, names, steps)
