@@ -370,7 +370,7 @@ RULES: tuple[tuple[str, Callable[[View], Iterator[Fact]]], ...] = (
     ("times the median", _ratios("latency", "Latency", "p50", "p95")),
     ("of the kernel time", _top),
     ("Kernels of the family", _families),
-    (" idles for ", _idle),
+    (" runs no kernel for ", _idle),
     ("fewer blocks than the ", _small_grids),
     ("times as many as", _ratios("throughput", "Images per second", "images/s")),
     ("timed batches", _values("latency", "Latency", "batches")),
