@@ -65,10 +65,7 @@ _MEANING = {
     "memory management": "at least half of the gap is in calls that allocate, pin or free memory",
     "synchronising": "at least half of the gap is in a synchronizing call, or a range of its name",
     "launches one by one": "gap of 10 µs or less between two kernels (cost of one launch)",
-    "host": (
-        "longer gaps with none of these causes: the host launched late, or waited; the report "
-        "has no times of calls"
-    ),
+    "host": "longer gaps with none of these causes: the host launched late, or waited",
 }
 
 _PASSES = {
