@@ -274,7 +274,7 @@ def _list_ledger_gaps(study: Study, ledger: Ledger) -> Iterator[Missing]:
         for quantity, figure in figures:
             if figure.value is None:
                 layers[quantity, figure.reason or "not collected"][row.name] = None
-            elif figure.missing:
+            elif figure.lower_bound:
                 part = PARTLY_DERIVED if figure.state == "derived" else figure.reason
                 reason = "; ".join(figure.lacking) or part or "not collected"
                 layers[f"{quantity} (lower bound)", reason][row.name] = None
