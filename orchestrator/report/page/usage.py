@@ -142,7 +142,7 @@ def build_phases_table(runs: Sequence[Run]) -> Table | None:
         time_column("a kernel runs", "time in which at least one kernel of these steps ran"),
         time_column("kernel time", "sum over its kernels", is_optional=True),
         time_column("GPU time per token", "time in which a kernel ran, over the tokens"),
-        Column("tokens/GPU-s", note="while a kernel ran, without the time in between"),
+        Column("tokens/busy s", note="while a kernel ran, without the time in between"),
     ]
     rows = []
     for item in (phase for run in runs for phase in measure_phases(run)):
