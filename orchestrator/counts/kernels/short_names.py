@@ -99,9 +99,9 @@ def _make_plain_names(names: Sequence[str]) -> dict[str, str]:
     parts = {name: _split_plain_name(_limit_name_length(name)) for name in names}
     for same in group_by(names, lambda name: parts[name][0]).values():
         if len(same) > 1 and "<" in parts[same[0]][0]:
-            named = {name: _split_plain_name(_limit_name_length(name), _OUTER) for name in same}
-            if len({text for text, _ in named.values()}) > 1:
-                parts.update(named)
+            qualified = {name: _split_plain_name(_limit_name_length(name), _OUTER) for name in same}
+            if len({text for text, _ in qualified.values()}) > 1:
+                parts.update(qualified)
     overloads: dict[str, set[str]] = defaultdict(set)
     for text, parameters in parts.values():
         # ncu and nsys write a parameter whose type is deduced as T1

@@ -255,7 +255,7 @@ def describe_module_coverage(run: Run) -> str | None:
     )
     text = ""
     if share is not None:
-        text = f"{floor(share * 1000) / 10:.1f}% of the kernel time has a module"
+        text = f"{floor(share * 1000) / 10:.1f}% of the kernel time has a module or operator"
     if of_graphs is None:
         replayed = select_graph_kernels(list(run.report.kernels)) if run.profiler != "ncu" else []
         bare = sum(kernel.layer is None for kernel in replayed)
