@@ -331,9 +331,15 @@ def _families(study: View) -> Iterator[Fact]:
 
 
 def _idle(study: View) -> Iterator[Fact]:
-    """The share of the time without a kernel."""
+    """The share of the time without a kernel, and of that with one without start-up."""
     for share in cells(study, "utilization", "Share of time with a kernel", "share"):
         yield Fact("%", 100 * (1 - share))
+    columns = [
+        cells(study, "utilization", "Time without a kernel", label) for label in ("start-up", "of")
+    ]
+    for starting, window in zip(*columns, strict=False):
+        for running in cells(study, "utilization", "Share of time with a kernel", "a kernel runs"):
+            yield Fact("%", 100 * running / (window - starting))
 
 
 def _small_grids(study: View) -> Iterator[Fact]:
