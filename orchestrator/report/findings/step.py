@@ -180,6 +180,8 @@ def describe_idle_gpu(
     exposed = usage.time_breakdown.shares[COMMUNICATION] if usage.time_breakdown else 0.0
     if exposed >= COMMUNICATION_SHARE_MIN:
         text += f" For {format_percent(exposed)} of the time, only collectives ran."
+    elif 1 - share < IDLE_SHARE_MIN / 4:
+        text = f"Kernels run {format_percent(share)} of the time: only faster kernels help. {text}"
     idle = next((idle for idle in usage.idle_times if idle.device == low.device), None)
     if idle is not None and idle.by_cause and is_idle:
         cause = max(idle.by_cause, key=lambda cause: idle.by_cause[cause])
