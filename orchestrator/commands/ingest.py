@@ -304,7 +304,8 @@ def _describe_single_run(path: Path, written: WrittenRun, updated: str) -> str:
         return f"{line}; perfctl replaced its {updated}" if updated else f"{line} ({AGAIN})"
     line = f"{path}: run {written.run_id}: {_format_row_counts([written])}"
     if written.placed is not None:
-        line += f"; {floor(written.placed * 1000) / 10:.1f}% of the kernel time has a module"
+        share = floor(written.placed * 1000) / 10
+        line += f"; {share:.1f}% of the kernel time has a module or operator"
     return f"{line}; partial: {written.reason}" if written.reason else line
 
 

@@ -343,7 +343,7 @@ def _build_rows_by_batch_table(
     """Return a row for each layer, pass and batch size: of ``sizes``, and where the difference is
     largest."""
     has_sizes = len({line.batch for group in groups for line in group.lines}) > 1
-    omitted = {"achieved"}
+    omitted = {"estimate / time"}
     if not has_sizes and not shape.is_document:
         omitted.add(view.axis)
     heads = [

@@ -18,7 +18,7 @@ def taken(perfctl, tmp_path):
 
 def test_ingest_says_how_much_of_the_kernel_time_has_a_module(taken, perfctl, tmp_path):
     assert taken.code == 0
-    assert "100.0% of the kernel time has a module" in taken.out
+    assert "100.0% of the kernel time has a module or operator" in taken.out
     again = perfctl(f"ingest {tmp_path / 'run.json'} --again --json").json
     assert again["runs"][0]["kernel_time_with_module"] == 0  # the capture is in another place
 
@@ -51,7 +51,7 @@ def test_the_trace_of_a_capture_is_read_with_the_others_of_its_folder_and_is_no_
     assert len(perfctl("runs --store alone.db --json").json) == 1, "alone, it is a run"
     traces.executing(folder / "run.json", replays=2)
     said = perfctl("ingest", folder)
-    assert "100.0% of the kernel time has a module" in said.out
+    assert "100.0% of the kernel time has a module or operator" in said.out
     assert "graphs.json. Name such a file itself to store it" in said.err
     assert "not a report" not in said.err
     assert len(perfctl("runs --json").json) == 1
@@ -65,7 +65,7 @@ def test_show_says_how_layers_of_graphs_in_a_report_of_nsys_were_found(perfctl, 
     replay(builder, [101, 102, 103, 104], LAUNCH)
     assert perfctl("ingest", builder.write(tmp_path / "graphs.sqlite")).code == 0
     words = " ".join(perfctl("show 1").out.split())
-    assert "75.0% of the kernel time has a module" in words, (
+    assert "75.0% of the kernel time has a module or operator" in words, (
         "three of four kernels that take equally long"
     )
     assert "4 of 4 kernels of graphs by the capture (inferred, confidence 1.00)" in words

@@ -331,9 +331,15 @@ def _families(study: View) -> Iterator[Fact]:
 
 
 def _idle(study: View) -> Iterator[Fact]:
-    """The share of the time without a kernel."""
+    """The share of the time without a kernel, and of that with one without start-up."""
     for share in cells(study, "utilization", "Share of time with a kernel", "share"):
         yield Fact("%", 100 * (1 - share))
+    columns = [
+        cells(study, "utilization", "Time without a kernel", label) for label in ("start-up", "of")
+    ]
+    for starting, window in zip(*columns, strict=False):
+        for running in cells(study, "utilization", "Share of time with a kernel", "a kernel runs"):
+            yield Fact("%", 100 * running / (window - starting))
 
 
 def _small_grids(study: View) -> Iterator[Fact]:
@@ -370,7 +376,7 @@ RULES: tuple[tuple[str, Callable[[View], Iterator[Fact]]], ...] = (
     ("times the median", _ratios("latency", "Latency", "p50", "p95")),
     ("of the kernel time", _top),
     ("Kernels of the family", _families),
-    (" idles for ", _idle),
+    (" runs no kernel for ", _idle),
     ("fewer blocks than the ", _small_grids),
     ("times as many as", _ratios("throughput", "Images per second", "images/s")),
     ("timed batches", _values("latency", "Latency", "batches")),

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from zlib import crc32
 
 from perfctl.orchestrator.counts.kernels.names import LONGEST_NAME
+from perfctl.orchestrator.statistics import group_by
 
 _Nth = tuple[str, int]
 """A token, and how often it stood before in its name."""
@@ -34,6 +35,8 @@ _LAMBDA = re.compile(r"\{lambda\(([^()]*)\)#(\d+)\}")
 _ARGUMENTS = re.compile(r"\([^()]*\)")
 _CALL = re.compile(r"&\(([\w:]+)\([^()]*\)\)")
 _QUALIFIER = re.compile(r"\b(?:\w+::)+(?=[\w~])")
+_OUTER = re.compile(r"\b(?:std|at|c10|native|detail|cuda|cutlass)::|\b(?:\w+::)+(?=\w+::[\w~])")
+"""Qualifiers of a name, without its innermost namespace; those of libraries differ by version."""
 _WRAPPED = re.compile(r"\bgpu_kernel_impl(?:_nocast)?<(.*)>(?:::)?\{int#\d+\}")
 _ARRAY = re.compile(r", ?[Aa]rray<char\*, ?\d+>(?:::StoreWithoutCast)?")
 _WORD, _TOKEN = re.compile(r"\w+|\W"), re.compile(r"[A-Za-z0-9]+|_")
@@ -92,8 +95,13 @@ def drop_functor_boilerplate(text: str) -> str:
 
 
 def _make_plain_names(names: Sequence[str]) -> dict[str, str]:
-    """Plain names; with parameters where overloads differ in nothing else."""
+    """Plain names; with innermost namespaces or parameters where kernels differ in nothing else."""
     parts = {name: _split_plain_name(_limit_name_length(name)) for name in names}
+    for same in group_by(names, lambda name: parts[name][0]).values():
+        if len(same) > 1 and "<" in parts[same[0]][0]:
+            qualified = {name: _split_plain_name(_limit_name_length(name), _OUTER) for name in same}
+            if len({text for text, _ in qualified.values()}) > 1:
+                parts.update(qualified)
     overloads: dict[str, set[str]] = defaultdict(set)
     for text, parameters in parts.values():
         # ncu and nsys write a parameter whose type is deduced as T1
@@ -115,7 +123,7 @@ def _limit_name_length(name: str) -> str:
     return f"{name[:LONGEST_NAME]}#{crc32(name.encode('utf-8', 'replace')):x}"
 
 
-def _split_plain_name(name: str) -> tuple[str, str]:
+def _split_plain_name(name: str, qualifier: re.Pattern[str] = _QUALIFIER) -> tuple[str, str]:
     """(plain name, parameters)."""
     if name.startswith("_Z"):
         return _extract_mangled_names(name), ""
@@ -134,7 +142,7 @@ def _split_plain_name(name: str) -> tuple[str, str]:
         before, head = head, _ARGUMENTS.sub("", head)
     if "<" in head or parameters:
         head = head[_find_name_start(head) :]
-    head = _QUALIFIER.sub("", head.removeprefix("void ").replace("void ", ""))
+    head = qualifier.sub("", head.removeprefix("void ").replace("void ", ""))
     head = re.sub(r"\s*([<>{}*&,()])\s*", r"\1", head).replace(",", ", ").strip()
     return head or name, " ".join(_QUALIFIER.sub("", parameters).split())
 

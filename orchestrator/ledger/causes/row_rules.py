@@ -31,7 +31,6 @@ from perfctl.orchestrator.ledger.causes.matching import (
     CLOSE,
     EXACT,
     TRANSFORMED,
-    compute_log_ratio_distance,
     has_grid_of_shape,
     predict_from_grids,
 )
@@ -245,16 +244,6 @@ def _list_fitting_batches(case: RowCase) -> tuple[int, ...]:
     return (batch, other) if same else (batch,)
 
 
-def _differs_at_shared_batch(case: RowCase) -> bool:
-    """Return whether the batch that other layers show needs another share of the estimate."""
-    shared = case.table.find_shared_batch(case.evidence.row_key)
-    if not shared:
-        return False
-    read = break_down_count(case.evidence.replace_profiled_batch(shared), case.forward_row)
-    needed = case.breakdown.base / case.breakdown.estimated
-    return not read.rules or compute_log_ratio_distance(read.base / read.estimated, needed) > EXACT
-
-
 def detect_persistent_rnn(case: RowCase) -> Cause | None:
     """A recurrent layer's steps run in one kernel, which keeps the weights on chip.
 
@@ -353,9 +342,7 @@ def _propose_transformed_convolution(case: RowCase, rule: str, family: str) -> C
         Implications(
             flops=ExpectedNumber(parts.seen, parts.base, error_max),
             batches=batches,
-            is_stated=(
-                error <= EXACT if is_mixed else error <= CLOSE or not _differs_at_shared_batch(case)
-            ),
+            is_stated=error <= (EXACT if is_mixed else CLOSE),
         ),
         tiles=parts.rules,
         executed=parts.seen / parts.estimated

@@ -264,7 +264,8 @@ def _draw_breakdown(key: str, analysis: Analysis) -> Chart | None:
         "Share of the time that the GPU computed, communicated, copied, idled",
         [(str(batch or ""), breakdown.shares) for batch, breakdown in breakdowns.items()],
         PART_COLORS,
-        f"{windows}{over}; communication and copies only if no computation hides them",
+        f"{windows}{over}; communication and copies only if no computation hides them; "
+        "idle: neither kernels nor copies",
     )
 
 

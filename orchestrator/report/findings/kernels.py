@@ -12,9 +12,7 @@ from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_name
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.roofline import SATURATED, Roofline
 from perfctl.orchestrator.ledger.usage.intervals import sum_durations_ns
-from perfctl.orchestrator.ledger.usage.run_usage import (
-    sum_ranges_by_name,
-)
+from perfctl.orchestrator.ledger.usage.run_usage import COLLECTIVE, sum_ranges_by_name
 from perfctl.orchestrator.ledger.usage.sums import (
     COPIES,
     KERNELS,
@@ -68,6 +66,12 @@ def describe_largest_kernel(
             f"Kernels of the family {family} take {format_percent(family_ns / total)} of the "
             f"kernel time ({format_time(family_ns)}, {pluralize_count(len(kernels), 'launch')}), "
             f"{short} {share}."
+        )
+    hidden_ns = sum_durations_ns(families.get(COLLECTIVE, ()))
+    if hidden_ns > family_ns:
+        text += (
+            f" Collectives take {format_percent(hidden_ns / total)} ({format_time(hidden_ns)}), "
+            "but most of it overlaps with computation."
         )
     if run.profiler == "ncu":
         text += " This time is under ncu, at locked clocks."

@@ -180,6 +180,8 @@ def describe_idle_gpu(
     exposed = usage.time_breakdown.shares[COMMUNICATION] if usage.time_breakdown else 0.0
     if exposed >= COMMUNICATION_SHARE_MIN:
         text += f" For {format_percent(exposed)} of the time, only collectives ran."
+    elif 1 - share < IDLE_SHARE_MIN / 4:
+        text = f"Kernels run {format_percent(share)} of the time: only faster kernels help. {text}"
     idle = next((idle for idle in usage.idle_times if idle.device == low.device), None)
     if idle is not None and idle.by_cause and is_idle:
         cause = max(idle.by_cause, key=lambda cause: idle.by_cause[cause])
@@ -188,12 +190,10 @@ def describe_idle_gpu(
         if cause in (LAUNCH, HOST) and gap:
             text = f"{gap} {text}"
         else:
-            steady = next(
-                (item for item in usage.steady_busy_times if item.device == low.device), None
-            )
+            steady_ns = low.window_ns - idle.by_cause.get(START, low.window_ns)
             after = (
-                f" ({format_percent(steady.busy_share or 0)} busy without start-up)"
-                if steady
+                f" ({format_percent(low.running_ns / steady_ns)} busy without start-up)"
+                if steady_ns
                 else ""
             )
             ranges = (gap.around for gap in idle.largest if gap.cause == cause == DATA)
@@ -203,9 +203,9 @@ def describe_idle_gpu(
                 details = " It loads code, compiles, tunes or warms up."
             gpu = "The GPU" if len(devices) == 1 else f"GPU {low.device}"
             all_idle = format_percent(1 - (low.busy_share or 0))
-            part = "" if len(idle.by_cause) == 1 else f", {format_percent(at_stake)} of the time"
+            part = "" if len(idle.by_cause) == 1 else f", {format_percent(at_stake)}"
             text = (
-                f"{gpu} idles for {all_idle} of the time{part} while {_DURING[cause]}: "
+                f"{gpu} runs no kernel for {all_idle} of the time{part} while {_DURING[cause]}: "
                 f"{format_time(idle.by_cause[cause])} of {format_time(idle.window_ns)}{after}."
                 f"{details} {text} {gap}"
             ).rstrip()

@@ -34,7 +34,7 @@ _LAUNCHED = (
 _TRANSFORMED = (
     "{row} runs as {method:method}, which needs {multiplies:times} times the estimated "
     "multiply-adds ({tiles:rules}). Its transforms add {transforms:percent} of the estimate, which "
-    "makes {factor:times} times together.[ The counters show {executed:times} times in "
+    "makes {factor:times} times together.[ The count is {executed:times} times in "
     "multiply-adds.]" + _OTHER_BATCH
 )
 

@@ -202,7 +202,7 @@ def _build_ledger_columns(total: str, basis: str, axis: str) -> list[Column]:
     """Return the columns with their definitions. ``total``: what the shares are of; ``basis``: what
     the times are; ``axis``: what varies."""
     estimate = "from the shapes of each layer; 1 multiply-add = 2 FLOPs; without elementwise work"
-    bound = "compute, memory or launch, and the share of the attainable rate"
+    bound = "compute, memory or launch; executed FLOPs / time / the attainable rate"
     return [
         Column(axis),
         Column("estimate", "FLOP", note=estimate),
@@ -210,7 +210,7 @@ def _build_ledger_columns(total: str, basis: str, axis: str) -> list[Column]:
         Column("ratio", note="1 means that the hardware executed the estimated FLOPs"),
         time_column("time", basis),
         Column("share", note=f"of the {total}"),
-        Column("achieved", "FLOP/s", note="estimated FLOPs / time, not executed FLOPs / time"),
+        Column("estimate / time", "FLOP/s", note="algorithms with fewer FLOPs may exceed the peak"),
         text_column("bound", bound),
     ]
 
@@ -340,7 +340,7 @@ def _build_unattributed_group(analysis: Analysis) -> LedgerGroup:
     lines, causes = [], ""
     for item in items:
         absent = missing_cell("not a layer")
-        cells = dict.fromkeys(("estimate", "ratio", "achieved", "bound"), absent) | {
+        cells = dict.fromkeys(("estimate", "ratio", "estimate / time", "bound"), absent) | {
             axis: build_point_cell(item.batch, axis),
             "executed": figure_cell(item.executed, "FLOP"),
             "time": time_cell(item.time.median, note=item.basis),
@@ -386,7 +386,7 @@ def build_ledger_row_cells(row: LedgerRow, analysis: Analysis) -> dict[str, Cell
         "ratio": _build_ratio_cell(row),
         "time": spent,
         "share": share,
-        "achieved": amount_cell(row.achieved, "FLOP/s", _explain_missing_flop_rate(row)),
+        "estimate / time": amount_cell(row.achieved, "FLOP/s", _explain_missing_flop_rate(row)),
         "bound": build_bound_cell(point, analysis.roofline),
     }
 

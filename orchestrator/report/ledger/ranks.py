@@ -201,7 +201,7 @@ def build_rank_steps_table(communication: JobCommunication) -> Table | None:
     """Return a row per step."""
     columns = [
         Column("step"),
-        time_column("span", "median over the ranks", is_optional=True),
+        time_column("span", "median over the ranks, first to last kernel", is_optional=True),
         EXPOSED,
         Column("share", note="of the span"),
         time_column("most exposed", is_optional=True),
@@ -228,7 +228,7 @@ def build_rank_steps_table(communication: JobCommunication) -> Table | None:
                 text_cell(f"rank {rank}") if imbalance else no_compute,
             ]
         )
-    return build_table("Steps of all ranks", columns, rows)
+    return build_table("Steps of all ranks, only kernels launched in a step", columns, rows)
 
 
 def build_stragglers_table(communication: JobCommunication) -> Table | None:
@@ -369,7 +369,7 @@ def _find_exposed_communication(communication: JobCommunication) -> Finding | No
     waits = [rank.waiting_ns for rank in ranks if rank.waiting_ns is not None]
     most = waiting = ""
     if waits:
-        waiting = f" and wait {format_time(fmean(waits))} for stragglers"
+        waiting = f"; inside them, {format_time(fmean(waits))} is waiting for stragglers"
     first = next(iter(communication.layers), None)
     if first is not None and first.exposed_ns:
         layer = f"of {first.layer}" if first.layer else "of no known layer"

@@ -239,7 +239,7 @@ def _build_roofline_table(work: str, roofs: Roofline, names: Mapping[str, str]) 
         Column(
             "HFU", is_optional=True, note="hardware FLOPs utilization: executed FLOPs / time / peak"
         ),
-        time_column("time", basis),
+        time_column("time", f"per step; {basis}"),
         text_column("bound"),
     ]
     hidden = {"run": {"kernel"}, "kernel": {"batch", "parameters"}}.get(work, set())

@@ -50,7 +50,7 @@ COUNTS = (
     "ffma2",
 )
 """Instructions in the order of the table; a column for those that some kernel executed."""
-FIGURES = ("ratio", "executed", "estimate", "time", "achieved", "bound")
+FIGURES = ("ratio", "executed", "estimate", "time", "estimate / time", "bound")
 """Cells of the ledger that the first step explains."""
 
 

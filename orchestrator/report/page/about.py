@@ -101,15 +101,13 @@ def list_study_facts(study: Study) -> dict[str, str | None]:
     chip = f" ({'' if capability.startswith('gfx') else 'CC '}{capability})" if capability else ""
     sequences = {find_constant_sequence_count(run) for run in runs}
     in_each_step = sequences.pop() if len(sequences) == 1 else None
-    batches = " ".join(map(str, study.batches))
-    if not batches and in_each_step is not None:
-        batches = f"{in_each_step:,} (sequences in each step)"
     return {
         "report": runs[0].report.form if study.is_foreign else None,
         "modules": next(filter(None, map(usage.describe_module_coverage, runs)), None),
         "phases": next(filter(None, map(usage.explain_unknown_phases, runs)), None),
         "device": f"{describe_study_device(study) or 'not recorded'}{chip}",
-        "batch": batches,
+        "batch": " ".join(map(str, study.batches)),
+        "sequences": f"{in_each_step:,} in each step" if in_each_step is not None else None,
         "parameters": "; ".join(
             dict.fromkeys(run.other_parameters_text for run in runs if run.other_parameters_text)
         ),
@@ -274,7 +272,7 @@ def _list_ledger_gaps(study: Study, ledger: Ledger) -> Iterator[Missing]:
         for quantity, figure in figures:
             if figure.value is None:
                 layers[quantity, figure.reason or "not collected"][row.name] = None
-            elif figure.missing:
+            elif figure.lower_bound:
                 part = PARTLY_DERIVED if figure.state == "derived" else figure.reason
                 reason = "; ".join(figure.lacking) or part or "not collected"
                 layers[f"{quantity} (lower bound)", reason][row.name] = None

@@ -65,10 +65,7 @@ _MEANING = {
     "memory management": "at least half of the gap is in calls that allocate, pin or free memory",
     "synchronising": "at least half of the gap is in a synchronizing call, or a range of its name",
     "launches one by one": "gap of 10 µs or less between two kernels (cost of one launch)",
-    "host": (
-        "longer gaps with none of these causes: the host launched late, or waited; the report "
-        "has no times of calls"
-    ),
+    "host": "longer gaps with none of these causes: the host launched late, or waited",
 }
 
 _PASSES = {
@@ -145,7 +142,7 @@ def build_phases_table(runs: Sequence[Run]) -> Table | None:
         time_column("a kernel runs", "time in which at least one kernel of these steps ran"),
         time_column("kernel time", "sum over its kernels", is_optional=True),
         time_column("GPU time per token", "time in which a kernel ran, over the tokens"),
-        Column("tokens/GPU-s", note="while a kernel ran, without the time in between"),
+        Column("tokens/busy s", note="while a kernel ran, without the time in between"),
     ]
     rows = []
     for item in (phase for run in runs for phase in measure_phases(run)):
@@ -256,7 +253,7 @@ def describe_module_coverage(run: Run) -> str | None:
     of_graphs = count_inferred_graph_kernels(run.report)
     text = ""
     if share is not None:
-        text = f"{floor(share * 1000) / 10:.1f}% of the kernel time has a module"
+        text = f"{floor(share * 1000) / 10:.1f}% of the kernel time has a module or operator"
     if of_graphs is None:
         replayed = select_graph_kernels(list(run.report.kernels)) if run.profiler != "ncu" else []
         bare = sum(kernel.layer is None for kernel in replayed)

@@ -165,3 +165,15 @@ def test_long_names_take_no_quadratic_time_and_stay_different():
     began = time.process_time()
     assert len(set(shorten_kernel_names(names).values())) == len(names)
     assert time.process_time() - began < 2
+
+
+def test_kernels_that_differ_only_in_a_namespace_have_different_names():
+    names = [f"void cutlass::device_kernel<dpsk::{part}::Kernel>(int)" for part in ("a", "b")]
+    assert list(shorten_kernel_names(names).values()) == [
+        "device_kernel<a::Kernel>",
+        "device_kernel<b::Kernel>",
+    ]
+    fill = [
+        f"void fill<1, {array}<char*, 1>>(int)" for array in ("at::detail::Array", "std::array")
+    ]
+    assert len(set(shorten_kernel_names(fill).values())) == 1

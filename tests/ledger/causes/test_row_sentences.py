@@ -129,7 +129,7 @@ LAYER_B = case(32, layer="b", position=1)
             16 / 36 + 0.05,
             " runs as Winograd F(2x2,3x3), which needs 0.444 times the estimated multiply-adds "
             "(4^2 multiplies in place of 2^2 x 3^2). Its transforms add 5.0% of the estimate, "
-            "which makes 0.494 times together. The counters show 0.438 times in multiply-adds.",
+            "which makes 0.494 times together. The count is 0.438 times in multiply-adds.",
         ),
         (
             convolution(FOURIER, FFT),
