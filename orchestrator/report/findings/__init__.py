@@ -374,10 +374,13 @@ def explain_incomplete_flops(prepared: PreparedRun) -> tuple[str, str] | None:
         )
         return (
             "not collected",
-            f"{problem}. Run rocprofv3 --pmc with the SQ_INSTS_VALU counters",
+            f"{problem}; run rocprofv3 --pmc with the SQ_INSTS_VALU counters",
         )
     if run.profiler != "ncu" and not is_amd_run(run):
-        return "not collected", f"{run.profiler} does not record them. Run perfctl ncu"
+        return (
+            "not collected",
+            f"{run.profiler} does not record them; run the program under perfctl ncu",
+        )
     flops = [prepared.flops_by_launch.get(kernel.launch, NO_FLOPS) for kernel in run.report.kernels]
     total = sum_figures(item.total for item in flops)
     if total.value is None:

@@ -35,6 +35,7 @@ from perfctl.orchestrator.ledger.usage.readings import (
 )
 from perfctl.orchestrator.ledger.usage.run_usage import (
     ALLOCATE,
+    CAPTURE,
     COMMUNICATION,
     COPIES,
     COPY,
@@ -191,22 +192,22 @@ def describe_idle_gpu(
             steady = next(
                 (item for item in usage.steady_busy_times if item.device == low.device), None
             )
-            after = (
-                f" ({format_percent(steady.busy_share or 0)} busy without start-up)"
-                if steady
-                else ""
-            )
             ranges = (gap.around for gap in idle.largest if gap.cause == cause == DATA)
             longest = next(filter(None, ranges), None)
             details = f" The longest gap is in {shorten_name_middle(longest)}." if longest else ""
             if cause == START:
                 details = " It loads code, compiles, tunes or warms up."
+            if steady:
+                details += (
+                    f" Kernels run for {format_percent(steady.busy_share or 0)} of the "
+                    f"{format_time(steady.window_ns)} {steady.window}."
+                )
             gpu = "The GPU" if len(devices) == 1 else f"GPU {low.device}"
             all_idle = format_percent(1 - (low.busy_share or 0))
-            part = "" if len(idle.by_cause) == 1 else f", {format_percent(at_stake)} of the time"
+            part = "" if len(idle.by_cause) == 1 else f", for {format_percent(at_stake)}"
             text = (
                 f"{gpu} idles for {all_idle} of the time{part} while {_DURING[cause]}: "
-                f"{format_time(idle.by_cause[cause])} of {format_time(idle.window_ns)}{after}."
+                f"{format_time(idle.by_cause[cause])} of {format_time(idle.window_ns)}."
                 f"{details} {text} {gap}"
             ).rstrip()
         if cause == DATA:
@@ -274,8 +275,8 @@ def describe_copies(prepared: PreparedRun, steps: Steps) -> Iterator[Finding]:
     copies_ns = sum_durations_ns(timed)
     if copies_ns < COPY_SHARE_MIN * (copies_ns + kernels_ns):
         return
-    text = _describe_copy_sums(run, timed, kernels_ns)
     breakdown, window = prepared.usage.time_breakdown, prepared.usage.window
+    text = _describe_copy_sums(run, timed, kernels_ns)
     # the share of the step has both copies and migrations
     at_stake = breakdown.shares[COPIES] if breakdown and not migrations else None
     copying = Intervals.make_from_items(timed)
@@ -294,9 +295,14 @@ def describe_allocations(prepared: PreparedRun, steps: Steps) -> Iterator[Findin
     names = " and ".join(f"{name} ({format_time(length)})" for name, length in times[:2])
     text = (
         f"Memory calls, mostly {names}, block the host for "
-        f"{format_percent(calls.blocked_ns / calls.captured_ns)} of the "
-        f"{format_time(calls.captured_ns)} of the capture. {ALLOCATION_FIX}."
+        f"{format_percent(calls.blocked_ns / calls.captured_ns)} of "
+        f"{format_time(calls.captured_ns)}. {ALLOCATION_FIX}."
     )
+    if window.words == CAPTURE:
+        text += (
+            f" The {format_time(calls.captured_ns)} are from the first to the last kernel, copy or "
+            "memory call. The first memory call does not count: it may create the context."
+        )
     at_stake, step = calls.blocked_ns / window.length_ns, steps.get(prepared.run.batch_size)
     yield add_impact(Finding(text, "api"), at_stake, step, fix=ALLOCATION_FIX)
 
@@ -332,14 +338,23 @@ def _describe_copy_sums(run: Run, timed: Sequence[Copy], kernels_ns: float) -> s
         else f"{count_cell(len(timed)).text} copies and memsets"
     )
     share = format_percent(copies_ns / (copies_ns + kernels_ns))
-    starts = [kernel.start_ns for kernel in run.report.kernels if kernel.start_ns is not None]
-    first = min(starts, default=0)
-    early_ns = sum_durations_ns(copy for copy in timed if (copy.start_ns or first) < first)
-    part = "all" if early_ns == copies_ns else "most" if early_ns > copies_ns / 2 else "part"
-    early = f", {part} of it before the first kernel" if early_ns >= copies_ns / 10 else ""
+    kernels = Intervals.make_from_items(run.report.kernels)
+    copying = Intervals.make_from_items(timed)
+    (start, _), (first, _) = kernels.first_start_and_last_end, copying.first_start_and_last_end
+    all_ns = copying.total_ns
+    lengths = {
+        "before the first kernel": copying.measure_within(first, start),
+        "while kernels run": copying.measure_overlap(kernels),
+    }
+    parts = [
+        f"{'all' if ns == all_ns else 'mostly' if ns > all_ns / 2 else 'partly'} {place}"
+        for place, ns in lengths.items()
+        if ns > all_ns / 10
+    ]
+    when = f" This time is {' and '.join(parts)}." if parts else ""
     return (
-        f"{number} took {format_time(copies_ns)}{amount}{early}: {share} of the summed time of "
-        "copies and kernels."
+        f"{number} took {format_time(copies_ns)}{amount}: {share} of the summed time of copies and "
+        f"kernels.{when}"
     )
 
 

@@ -354,9 +354,10 @@ def _find_costly_straggler(communication: JobCommunication) -> Finding | None:
         cause = f"{slower}: give it less work, or compare its clocks and temperature (nvidia-smi)"
     text = (
         f"Rank {rank} is a straggler: it starts {sum(item.times for item in delays)} of its "
-        f"{of_rank} collectives last, {format_time(cost)} (± {format_time(error)} by the clocks) "
-        f"after the next rank in sum, {format_percent(cost / span)} of the time{most}. The others "
-        f"wait {format_time(sum(item.waiting_ns for item in delays))} for it, added up. {cause}."
+        f"{of_rank} collectives last, {format_time(cost)} (± {format_time(error)}, clock error) in "
+        f"total after the rank before it, {format_percent(cost / span)} of the time{most}. The "
+        f"others wait {format_time(sum(item.waiting_ns for item in delays))} for it, added up. "
+        f"{cause}."
     )
     return Finding(text, "ranks", impact_ns=cost, step_ns=span)
 
@@ -370,7 +371,7 @@ def _find_exposed_communication(communication: JobCommunication) -> Finding | No
     waits = [rank.waiting_ns for rank in ranks if rank.waiting_ns is not None]
     most = waiting = ""
     if waits:
-        waiting = f" and wait {format_time(fmean(waits))} for stragglers"
+        waiting = f", and ranks wait {format_time(fmean(waits))} in collectives for stragglers"
     first = next(iter(communication.layers), None)
     if first is not None and first.exposed_ns:
         layer = f"of {first.layer}" if first.layer else "of no known layer"

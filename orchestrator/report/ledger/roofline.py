@@ -320,7 +320,8 @@ def _build_achieved_rate_cell(point: RooflinePoint, missing: str) -> Cell:
         return Cell(format_si(point.achieved or 0, "FLOP/s"), point.refused, "refused")
     cell, notes = amount_cell(point.achieved, "FLOP/s", missing), []
     if point.source != "counted":
-        notes.append(f"from {'estimated' if point.source == 'paper' else point.source} FLOPs")
+        kind = {"paper": "estimated", "estimated": "approximate"}.get(point.source, point.source)
+        notes.append(f"from {kind} FLOPs")
     if not point.traffic.trusted:
         notes.append(point.traffic.basis or "")
     if not notes or cell.style == "no":
@@ -418,11 +419,12 @@ def _build_roofline_spot(
     text = (
         f"{label}{batch}, {level.level}: {format_significant(float(level.intensity or 0))} "
         f"FLOP/B, {format_si(point.achieved or 0, 'FLOP/s')}, "
-        f"{format_percent(level.reached or 0)} of the {point.path} ceiling at this intensity, "
-        f"bound by {level.bound}"
+        f"{format_percent(level.reached or 0)} of the attainable {point.path} rate"
     )
+    if level.bound:
+        text += f", bound by {level.bound}"
     if point.bound and point.bound != level.bound:
-        text += f" (overall: {point.bound})"
+        text += f"; overall, bound by {point.bound}"
     if is_layer and traffic.kernels:
         suffix = f" and {len(traffic.kernels) - 1} more" if len(traffic.kernels) > 1 else ""
         text += f"; kernel {names.get(traffic.kernels[0], traffic.kernels[0])[:90]}{suffix}"

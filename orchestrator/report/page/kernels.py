@@ -102,6 +102,8 @@ def merge_advice_by_rule_and_kernel(run: Run) -> Iterator[tuple[float, str | Non
             if advice.launch in kernels
         )
         best = max(results, key=lambda advice: advice.estimated_speedup or 0)
+        # an estimate for one unit of the GPU is no saving of the launch
+        saved_ns = 0 if best.speedup_scope == "local" else saved_ns
         yield saved_ns, name, best, len({advice.launch for advice in results})
 
 
@@ -119,7 +121,7 @@ def build_advice_table(runs: Sequence[Run], names: ShortNames) -> Table | None:
         time_column("saves up to", "estimate x time, summed over these launches"),
         Column(
             "est. speedup",
-            note="estimate of ncu, largest over the launches: share of the time saved",
+            note="estimate of ncu, largest over the launches: share of what 'of' names",
             is_optional=True,
         ),
         text_column("of", "global: of the launch; local: of one unit of the GPU", is_optional=True),
@@ -140,7 +142,9 @@ def build_advice_table(runs: Sequence[Run], names: ShortNames) -> Table | None:
                 best.kind,
                 *(kernel_cell for _ in kernel_column),
                 launches,
-                time_cell(saved_ns or None, "no estimate, or no time of the launches"),
+                time_cell(
+                    saved_ns or None, "no estimate for complete launches, or no time of them"
+                ),
                 none if estimate is None else share_cell(estimate),
                 none if estimate is None else best.speedup_scope,
                 replace(optional_text_cell(visible), folded=folded),
@@ -344,7 +348,10 @@ def _pack_counter_columns(
 ) -> tuple[list[JsonObject], list[str]]:
     """FLOPs made from counters, then the counters themselves as far as they fit."""
     units = {
-        counter.name: counter.unit or "" for run in runs for counter in run.run.report.counters
+        counter.name: counter.unit or ""
+        for run in runs
+        for counter in run.run.report.counters
+        if counter.value is not None
     }
     columns = []
     for path in ("total", *PATHS) if units else ():
@@ -380,8 +387,8 @@ def _pack_counter_columns(
     for name in counters_shown:
         of_launches = [run.values.get(kernel.launch, {}).get(name) for run, kernel in rows]
         columns.append(pack_column(name, units[name], "si", of_launches))
-    omitted = len(units) - len(counters_shown)
-    return columns, [f"{omitted:,} more counters are in the next table"] if omitted else []
+    is_cut = len(units) > len(counters_shown)
+    return columns, [f"the next table has all {len(units):,} counters"] if is_cut else []
 
 
 def build_kernel_switch_table(analysis: Analysis) -> Table | None:
