@@ -179,7 +179,7 @@ def test_a_foreign_report_sets_copies_beside_kernels():
     copies = [Copy("HtoD", 4096, 0, 500), Copy("memset", 4096, 600, 125)]
     text = (
         "2 copies and memsets took 625 ns for 8.19 kB: 20.0% of the summed time of copies and "
-        "kernels."
+        "kernels. This time falls entirely while kernels run."
     )
     assert text in texts(synthetic.foreign_run(1, copies=copies))
 
@@ -189,12 +189,18 @@ def test_copies_before_the_first_kernel_are_named_because_the_gpu_s_time_does_no
     first = min(kernel.start_ns for kernel in run.report.kernels if kernel.start_ns is not None)
     before, after = Copy("HtoD", 4096, first - 1000, 900), Copy("DtoH", 4096, first, 100)
     for copies, end in (
-        ([before, after], ", most of it before the first kernel: 28.6%"),
-        ([before], ", all of it before the first kernel: 26.5%"),
+        (
+            [before, after],
+            "28.6% of the summed time of copies and kernels. This time falls mostly before",
+        ),
+        (
+            [before],
+            "26.5% of the summed time of copies and kernels. This time falls entirely before",
+        ),
         ([after], ""),
     ):
         stated = the_one("memset", synthetic.foreign_run(1, copies=copies))
-        assert end in stated.first
+        assert end in stated.text
         assert ("before" in stated.text) is bool(end)
 
 

@@ -147,13 +147,18 @@ def list_report_findings(
             yield from step.describe_gpu_samples(run)
             yield from warn_of_missing_kernels(run)
             continue
-        yield from kernels.describe_largest_kernel(prepared, names, steps)
+        of_run = [item for item in verdicts if item[0].id == run.id]
+        family = next(iter(prepared.usage.kernels_by_family.values()), ())
+        of_family = {kernel.name for kernel in family}
+        causes = (cause for _, of_one in of_run for cause in of_one)
+        # that cause states the same time, and what to do
+        if all(c.rule != "unused tensor cores" or of_family - {*c.kernels} for c in causes):
+            yield from kernels.describe_largest_kernel(prepared, names, steps)
         yield from kernels.describe_largest_advice(prepared, names, steps)
         yield from kernels.describe_small_grids(prepared, steps)
         yield from kernels.describe_executed_flops(run, prepared.flops_by_launch, names)
         yield from kernels.describe_constant_moves(prepared)
         yield from step.describe_idle_gpu([prepared], names, steps)
-        of_run = [item for item in verdicts if item[0].id == run.id]
         yield from step.describe_timeline_causes(of_run, steps)
         yield from kernels.describe_largest_range(run)
         yield from step.describe_copies(prepared, steps)

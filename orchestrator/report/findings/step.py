@@ -347,11 +347,11 @@ def _describe_copy_sums(run: Run, timed: Sequence[Copy], kernels_ns: float) -> s
         "while kernels run": copying.measure_overlap(kernels),
     }
     parts = [
-        f"{'all' if ns == all_ns else 'mostly' if ns > all_ns / 2 else 'partly'} {place}"
+        f"{'entirely' if ns == all_ns else 'mostly' if ns > all_ns / 2 else 'partly'} {place}"
         for place, ns in lengths.items()
         if ns > all_ns / 10
     ]
-    when = f" This time is {' and '.join(parts)}." if parts else ""
+    when = f" This time falls {' and '.join(parts)}." if parts else ""
     return (
         f"{number} took {format_time(copies_ns)}{amount}: {share} of the summed time of copies and "
         f"kernels.{when}"

@@ -21,7 +21,7 @@ def test_a_step_of_short_kernels_far_apart_is_launch_bound_by_its_gaps():
     verdict = find_verdict("launch bound", row(50, length=10, gap=30))
     assert verdict is not None
     assert verdict.share == pytest.approx(49 * 30 / (50 * 10 + 49 * 30))
-    assert "1.47 ms (74.6%)" in verdict.sentence and "49 gaps" in verdict.sentence
+    assert "1.47 ms (74.6%)" in verdict.sentence and "50 kernels" in verdict.sentence
     assert "CUDA graph" in verdict.todo
 
 
@@ -48,6 +48,11 @@ def test_gaps_of_launches_that_are_a_fifth_of_the_step_make_it_launch_bound(
     kernels, copies, is_bound
 ):
     assert (find_verdict("launch bound", kernels, copies=copies) is not None) is is_bound
+
+
+def test_idle_time_of_a_named_cause_is_not_launch_bound():
+    calls = [OpCall("cudaDeviceSynchronize", item.start_ns, 35 * US, thread=1) for item in SHORT]
+    assert find_verdict("launch bound", SHORT, waiting_calls=tuple(calls)) is None
 
 
 TWO = [kernel(0, 100), kernel(300, 100)]
