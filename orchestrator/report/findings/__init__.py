@@ -3,6 +3,7 @@ about FLOPs, and the warnings about what is missing."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from perfctl.orchestrator.counts.counters.amd import TOOLS, is_amd_run
@@ -396,11 +397,19 @@ def explain_incomplete_flops(prepared: PreparedRun) -> tuple[str, str] | None:
         verb = "has" if without == 1 else "have"
         parts.append(f"{without} of {format_launch_count(total.of_launches)} {verb} no count")
     if total.missing:
-        reasons: dict[str, str] = {}  # the first reason of each path that some total lacks
+        # the first reason of each path that some total lacks, and of how many launches
+        reasons: dict[str, str] = {}
+        lacking: Counter[str] = Counter()
         for item in flops:
             for path in item.total.missing if item.total.value is not None else ():
                 reason = getattr(getattr(item, path, None), "reason", None)
                 reasons.setdefault(path, reason or "it was not collected")
-        texts = (f"without {path} FLOPs, because {reason}" for path, reason in reasons.items())
+                lacking[path] += 1
+        texts = (
+            f"without {path} FLOPs"
+            f"{f' in {lacking[path]} of {len(flops)} launches' * (lacking[path] < len(flops))}, "
+            f"because {reason}"
+            for path, reason in reasons.items()
+        )
         parts.append("; ".join(texts))
     return ("lower bound", "; ".join(parts)) if parts else None

@@ -192,22 +192,22 @@ def describe_idle_gpu(
             steady = next(
                 (item for item in usage.steady_busy_times if item.device == low.device), None
             )
+            after = (
+                f" ({format_percent(steady.busy_share or 0)} busy without start-up)"
+                if steady
+                else ""
+            )
             ranges = (gap.around for gap in idle.largest if gap.cause == cause == DATA)
             longest = next(filter(None, ranges), None)
             details = f" The longest gap is in {shorten_name_middle(longest)}." if longest else ""
             if cause == START:
                 details = " It loads code, compiles, tunes or warms up."
-            if steady:
-                details += (
-                    f" Kernels run for {format_percent(steady.busy_share or 0)} of the "
-                    f"{format_time(steady.window_ns)} {steady.window}."
-                )
             gpu = "The GPU" if len(devices) == 1 else f"GPU {low.device}"
             all_idle = format_percent(1 - (low.busy_share or 0))
-            part = "" if len(idle.by_cause) == 1 else f", for {format_percent(at_stake)}"
+            part = "" if len(idle.by_cause) == 1 else f", {format_percent(at_stake)} of the time"
             text = (
                 f"{gpu} idles for {all_idle} of the time{part} while {_DURING[cause]}: "
-                f"{format_time(idle.by_cause[cause])} of {format_time(idle.window_ns)}."
+                f"{format_time(idle.by_cause[cause])} of {format_time(idle.window_ns)}{after}."
                 f"{details} {text} {gap}"
             ).rstrip()
         if cause == DATA:
@@ -275,8 +275,8 @@ def describe_copies(prepared: PreparedRun, steps: Steps) -> Iterator[Finding]:
     copies_ns = sum_durations_ns(timed)
     if copies_ns < COPY_SHARE_MIN * (copies_ns + kernels_ns):
         return
-    breakdown, window = prepared.usage.time_breakdown, prepared.usage.window
     text = _describe_copy_sums(run, timed, kernels_ns)
+    breakdown, window = prepared.usage.time_breakdown, prepared.usage.window
     # the share of the step has both copies and migrations
     at_stake = breakdown.shares[COPIES] if breakdown and not migrations else None
     copying = Intervals.make_from_items(timed)

@@ -371,7 +371,7 @@ def _find_exposed_communication(communication: JobCommunication) -> Finding | No
     waits = [rank.waiting_ns for rank in ranks if rank.waiting_ns is not None]
     most = waiting = ""
     if waits:
-        waiting = f", and ranks wait {format_time(fmean(waits))} in collectives for stragglers"
+        waiting = f" and wait {format_time(fmean(waits))} for stragglers"
     first = next(iter(communication.layers), None)
     if first is not None and first.exposed_ns:
         layer = f"of {first.layer}" if first.layer else "of no known layer"
