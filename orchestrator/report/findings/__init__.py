@@ -3,7 +3,6 @@ about FLOPs, and the warnings about what is missing."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from perfctl.orchestrator.counts.counters.amd import TOOLS, is_amd_run
@@ -149,11 +148,11 @@ def list_report_findings(
             yield from warn_of_missing_kernels(run)
             continue
         of_run = [item for item in verdicts if item[0].id == run.id]
+        causes = (cause for _, causes in of_run for cause in causes)
+        # the finding of unused tensor cores states the time of its kernels, and what to do
+        stated = next((c.kernels for c in causes if c.rule == "unused tensor cores"), ())
         family = next(iter(prepared.usage.kernels_by_family.values()), ())
-        of_family = {kernel.name for kernel in family}
-        causes = (cause for _, of_one in of_run for cause in of_one)
-        # that cause states the same time, and what to do
-        if all(c.rule != "unused tensor cores" or of_family - {*c.kernels} for c in causes):
+        if {kernel.name for kernel in family}.difference(stated):
             yield from kernels.describe_largest_kernel(prepared, names, steps)
         yield from kernels.describe_largest_advice(prepared, names, steps)
         yield from kernels.describe_small_grids(prepared, steps)
@@ -397,19 +396,16 @@ def explain_incomplete_flops(prepared: PreparedRun) -> tuple[str, str] | None:
         verb = "has" if without == 1 else "have"
         parts.append(f"{without} of {format_launch_count(total.of_launches)} {verb} no count")
     if total.missing:
-        # the first reason of each path that some total lacks, and of how many launches
-        reasons: dict[str, str] = {}
-        lacking: Counter[str] = Counter()
+        reasons: dict[str, list[str]] = {}  # of each launch whose total lacks the path
         for item in flops:
             for path in item.total.missing if item.total.value is not None else ():
                 reason = getattr(getattr(item, path, None), "reason", None)
-                reasons.setdefault(path, reason or "it was not collected")
-                lacking[path] += 1
+                reasons.setdefault(path, []).append(reason or "it was not collected")
         texts = (
             f"without {path} FLOPs"
-            f"{f' in {lacking[path]} of {len(flops)} launches' * (lacking[path] < len(flops))}, "
-            f"because {reason}"
-            for path, reason in reasons.items()
+            f"{f' in {len(of_path)} of {len(flops)} launches' * (len(of_path) < len(flops))}, "
+            f"because {of_path[0]}"
+            for path, of_path in reasons.items()
         )
         parts.append("; ".join(texts))
     return ("lower bound", "; ".join(parts)) if parts else None

@@ -29,6 +29,7 @@ from perfctl.orchestrator.report.numbers import format_percent, format_si, forma
 from perfctl.orchestrator.report.page.kernels import (
     NO_FLOPS,
     PATHS,
+    explain_derived_times,
     merge_advice_by_rule_and_kernel,
 )
 from perfctl.orchestrator.report.page.records import UNEXPLAINED, Finding, Steps, add_impact
@@ -69,7 +70,8 @@ def describe_largest_kernel(
             f"{short} {share}."
         )
     if run.profiler == "ncu":
-        text += " This time is under ncu, at locked clocks."
+        derived = ", derived from cycles and clock rate" if explain_derived_times(run) else ""
+        text += f" This time is under ncu, at locked clocks{derived}."
     # ncu's advice states what can be saved
     is_advised = is_only and run.report.advice
     exposed_share = usage.measure_exposed_ns(family, kernels) / usage.recorded_ns
@@ -107,16 +109,12 @@ def describe_largest_advice(
     times: dict[str | None, float] = defaultdict(float)
     for kernel in run.report.kernels:
         times[kernel.name] += kernel.duration_ns or 0
-    results = [
+    results = (
         (saved_ns, times[name], name, best)
         for saved_ns, name, best, _ in merge_advice_by_rule_and_kernel(run)
-        if name is not None
-    ]
-    saved_ns, _, name, best = max(
-        (item for item in results if item[0] or item[3].rule == "SOLBottleneck"),
-        key=lambda item: item[:2],
-        default=(0, 0, None, None),
+        if name is not None and (saved_ns or best.rule == "SOLBottleneck")
     )
+    saved_ns, _, name, best = max(results, key=lambda item: item[:2], default=(0, 0, None, None))
     if name is None or best is None:
         return
     kernel_name = names.get(name) or shorten_kernel_name(name)

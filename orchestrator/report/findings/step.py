@@ -111,6 +111,7 @@ LOAD_FIX = (
     "Load data in other processes while the GPU computes (DataLoader's num_workers, "
     "persistent_workers and prefetch_factor)"
 )
+WARM_UP_FIX = "Record again after warm-up steps"
 BUSY_CPU_FIX = "Repeat the runs on an idle machine"
 ALLOCATION_FIX = (
     "Allocate and pin memory once and use it again (memory pools, PyTorch's caching allocator)"
@@ -210,9 +211,8 @@ def describe_idle_gpu(
                 f"{format_time(idle.by_cause[cause])} of {format_time(idle.window_ns)}{after}."
                 f"{details} {text} {gap}"
             ).rstrip()
-        if cause == DATA:
-            fix = LOAD_FIX
-            text += f" {fix}."
+        fix = {DATA: LOAD_FIX, START: WARM_UP_FIX}.get(cause)
+        text += f" {fix}." if fix else ""
     finding = Finding(text, "utilization")
     yield add_impact(finding, at_stake, steps.get(prepared.run.batch_size), fix=fix)
 
@@ -300,8 +300,8 @@ def describe_allocations(prepared: PreparedRun, steps: Steps) -> Iterator[Findin
     )
     if window.words == CAPTURE:
         text += (
-            f" The {format_time(calls.captured_ns)} are from the first to the last kernel, copy or "
-            "memory call. The first memory call does not count: it may create the context."
+            " The total is from the first to the last kernel, copy or memory call. The first such "
+            "call may create the context and does not count."
         )
     at_stake, step = calls.blocked_ns / window.length_ns, steps.get(prepared.run.batch_size)
     yield add_impact(Finding(text, "api"), at_stake, step, fix=ALLOCATION_FIX)
@@ -340,21 +340,15 @@ def _describe_copy_sums(run: Run, timed: Sequence[Copy], kernels_ns: float) -> s
     share = format_percent(copies_ns / (copies_ns + kernels_ns))
     kernels = Intervals.make_from_items(run.report.kernels)
     copying = Intervals.make_from_items(timed)
-    (start, _), (first, _) = kernels.first_start_and_last_end, copying.first_start_and_last_end
-    all_ns = copying.total_ns
-    lengths = {
-        "before the first kernel": copying.measure_within(first, start),
-        "while kernels run": copying.measure_overlap(kernels),
-    }
-    parts = [
-        f"{'entirely' if ns == all_ns else 'mostly' if ns > all_ns / 2 else 'partly'} {place}"
-        for place, ns in lengths.items()
-        if ns > all_ns / 10
-    ]
-    when = f" This time falls {' and '.join(parts)}." if parts else ""
+    first, start = copying.first_start_and_last_end[0], kernels.first_start_and_last_end[0]
+    early_ns = copying.measure_within(first, start)
+    split = (
+        f" Of this time, {format_percent(early_ns / copies_ns)} is before the first kernel and "
+        f"{format_percent(copying.measure_overlap(kernels) / copies_ns)} passes while kernels run."
+    )
     return (
         f"{number} took {format_time(copies_ns)}{amount}: {share} of the summed time of copies and "
-        f"kernels.{when}"
+        f"kernels.{split if copying.pairs and kernels.pairs else ''}"
     )
 
 

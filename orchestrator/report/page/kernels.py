@@ -86,6 +86,12 @@ NAMES = 4
 """Kernel names in a cell; the rest is counted."""
 
 
+def explain_derived_times(run: Run) -> str | None:
+    """Return how the times of kernels were derived; None if they were measured."""
+    reasons = (gap.reason for gap in run.report.gaps if gap.quantity == "kernel.duration_ns")
+    return next((reason.partition("; ")[2] for reason in reasons if WORKED_OUT in reason), None)
+
+
 def merge_advice_by_rule_and_kernel(run: Run) -> Iterator[tuple[float, str | None, Advice, int]]:
     """Yield (ns that it saves by its estimates, kernel, the result with the largest estimate,
     launches) of each rule and kernel: results that differ in figures only are one."""
@@ -257,10 +263,7 @@ def build_kernel_summary(runs: Sequence[PreparedRun], names: ShortNames) -> Tabl
         times = {name: sum(k.duration_ns or 0 for k in same) for name, same in by_name.items()}
         total = sum(times.values())
         clock = LOCKED_CLOCKS if run.profiler == "ncu" else None
-        reasons = (gap.reason for gap in run.report.gaps if gap.quantity == "kernel.duration_ns")
-        derived = next(
-            (reason.partition("; ")[2] for reason in reasons if WORKED_OUT in reason), None
-        )
+        derived = explain_derived_times(run)
         for name, kernels in by_name.items():
             is_timed = any(kernel.duration_ns is not None for kernel in kernels)
             time = time_cell(times[name] if is_timed else None, "no durations", clock)
@@ -348,10 +351,7 @@ def _pack_counter_columns(
 ) -> tuple[list[JsonObject], list[str]]:
     """FLOPs made from counters, then the counters themselves as far as they fit."""
     units = {
-        counter.name: counter.unit or ""
-        for run in runs
-        for counter in run.run.report.counters
-        if counter.value is not None
+        counter.name: counter.unit or "" for run in runs for counter in run.run.report.counters
     }
     columns = []
     for path in ("total", *PATHS) if units else ():
@@ -388,7 +388,7 @@ def _pack_counter_columns(
         of_launches = [run.values.get(kernel.launch, {}).get(name) for run, kernel in rows]
         columns.append(pack_column(name, units[name], "si", of_launches))
     is_cut = len(units) > len(counters_shown)
-    return columns, [f"the next table has all {len(units):,} counters"] if is_cut else []
+    return columns, ["the next table has all counters"] if is_cut else []
 
 
 def build_kernel_switch_table(analysis: Analysis) -> Table | None:
