@@ -179,8 +179,7 @@ def test_a_foreign_report_sets_copies_beside_kernels():
     copies = [Copy("HtoD", 4096, 0, 500), Copy("memset", 4096, 600, 125)]
     text = (
         "2 copies and memsets took 625 ns for 8.19 kB: 20.0% of the summed time of copies and "
-        "kernels. Of this time, 0.0% is before the first kernel and "
-        "100.0% passes while kernels run."
+        "kernels. Most of this time is while kernels run."
     )
     assert text in texts(synthetic.foreign_run(1, copies=copies))
 
@@ -192,13 +191,13 @@ def test_copies_before_the_first_kernel_are_named_because_the_gpu_s_time_does_no
     for copies, end in (
         (
             [before, after],
-            "28.6% of the summed time of copies and kernels. Of this time, 90.0% is before",
+            "28.6% of the summed time of copies and kernels. Most of this time is before the ",
         ),
         (
             [before],
-            "26.5% of the summed time of copies and kernels. Of this time, 100.0% is before",
+            "26.5% of the summed time of copies and kernels. Most of this time is before",
         ),
-        ([after], "Of this time, 0.0% is before the first kernel and 100.0% passes while"),
+        ([after], "kernels. Most of this time is while kernels run."),
     ):
         stated = the_one("memset", synthetic.foreign_run(1, copies=copies))
         assert end in stated.text

@@ -29,7 +29,6 @@ from perfctl.orchestrator.report.numbers import format_percent, format_si, forma
 from perfctl.orchestrator.report.page.kernels import (
     NO_FLOPS,
     PATHS,
-    explain_derived_times,
     merge_advice_by_rule_and_kernel,
 )
 from perfctl.orchestrator.report.page.records import UNEXPLAINED, Finding, Steps, add_impact
@@ -70,7 +69,7 @@ def describe_largest_kernel(
             f"{short} {share}."
         )
     if run.profiler == "ncu":
-        derived = ", derived from cycles and clock rate" if explain_derived_times(run) else ""
+        derived = ", derived from cycles and clock rate" if run.time_derivation else ""
         text += f" This time is under ncu, at locked clocks{derived}."
     # ncu's advice states what can be saved
     is_advised = is_only and run.report.advice

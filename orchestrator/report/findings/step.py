@@ -211,8 +211,8 @@ def describe_idle_gpu(
                 f"{format_time(idle.by_cause[cause])} of {format_time(idle.window_ns)}{after}."
                 f"{details} {text} {gap}"
             ).rstrip()
-        fix = {DATA: LOAD_FIX, START: WARM_UP_FIX}.get(cause)
-        text += f" {fix}." if fix else ""
+        if fix := {DATA: LOAD_FIX, START: WARM_UP_FIX}.get(cause):
+            text += f" {fix}."
     finding = Finding(text, "utilization")
     yield add_impact(finding, at_stake, steps.get(prepared.run.batch_size), fix=fix)
 
@@ -341,14 +341,14 @@ def _describe_copy_sums(run: Run, timed: Sequence[Copy], kernels_ns: float) -> s
     kernels = Intervals.make_from_items(run.report.kernels)
     copying = Intervals.make_from_items(timed)
     first, start = copying.first_start_and_last_end[0], kernels.first_start_and_last_end[0]
-    early_ns = copying.measure_within(first, start)
-    split = (
-        f" Of this time, {format_percent(early_ns / copies_ns)} is before the first kernel and "
-        f"{format_percent(copying.measure_overlap(kernels) / copies_ns)} passes while kernels run."
+    most_ns, when = max(
+        (copying.measure_within(first, start), "before the first kernel"),
+        (copying.measure_overlap(kernels), "while kernels run"),
     )
+    split = f". Most of this time is {when}" if most_ns > copies_ns / 2 else ""
     return (
         f"{number} took {format_time(copies_ns)}{amount}: {share} of the summed time of copies and "
-        f"kernels.{split if copying.pairs and kernels.pairs else ''}"
+        f"kernels{split}."
     )
 
 

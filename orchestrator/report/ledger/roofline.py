@@ -97,7 +97,7 @@ def describe_roofline_bound(point: RooflinePoint, roofs: Roofline) -> str | None
     moved = ""
     if point.bytes_per_second and bandwidth:
         share = format_percent(point.bytes_per_second / bandwidth)
-        moved = f"it moves {share} of {format_si(bandwidth, 'B/s')}"
+        moved = f"its bytes reach {share} of {format_si(bandwidth, 'B/s')}"
     if point.refused:
         return f"refused: {point.refused}"
     if point.bound == "launch" and traffic.level == "run":
@@ -320,7 +320,7 @@ def _build_achieved_rate_cell(point: RooflinePoint, missing: str) -> Cell:
         return Cell(format_si(point.achieved or 0, "FLOP/s"), point.refused, "refused")
     cell, notes = amount_cell(point.achieved, "FLOP/s", missing), []
     if point.source != "counted":
-        kind = {"paper": "estimated", "estimated": "approximate"}.get(point.source, point.source)
+        kind = point.source.replace("estimated", "approximate").replace("paper", "estimated")
         notes.append(f"from {kind} FLOPs")
     if not point.traffic.trusted:
         notes.append(point.traffic.basis or "")

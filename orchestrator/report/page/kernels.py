@@ -61,7 +61,7 @@ from perfctl.orchestrator.report.tables import (
     time_column,
 )
 from perfctl.orchestrator.statistics import group_by
-from perfctl.records.report import WORKED_OUT, Advice, Kernel, SourceLine
+from perfctl.records.report import Advice, Kernel, SourceLine
 from perfctl.records.run import Run
 
 LONGEST = 160
@@ -84,12 +84,6 @@ _NONE = make_missing_figure("not_collected", "no counters for this launch")
 NO_FLOPS = KernelFlops(_NONE, _NONE, _NONE, _NONE, _NONE)
 NAMES = 4
 """Kernel names in a cell; the rest is counted."""
-
-
-def explain_derived_times(run: Run) -> str | None:
-    """Return how the times of kernels were derived; None if they were measured."""
-    reasons = (gap.reason for gap in run.report.gaps if gap.quantity == "kernel.duration_ns")
-    return next((reason.partition("; ")[2] for reason in reasons if WORKED_OUT in reason), None)
 
 
 def merge_advice_by_rule_and_kernel(run: Run) -> Iterator[tuple[float, str | None, Advice, int]]:
@@ -263,13 +257,15 @@ def build_kernel_summary(runs: Sequence[PreparedRun], names: ShortNames) -> Tabl
         times = {name: sum(k.duration_ns or 0 for k in same) for name, same in by_name.items()}
         total = sum(times.values())
         clock = LOCKED_CLOCKS if run.profiler == "ncu" else None
-        derived = explain_derived_times(run)
         for name, kernels in by_name.items():
             is_timed = any(kernel.duration_ns is not None for kernel in kernels)
             time = time_cell(times[name] if is_timed else None, "no durations", clock)
-            if derived is not None and is_timed:  # in the look of derived figures
+            if run.time_derivation and is_timed:  # in the look of derived figures
                 time = replace(
-                    time, text=f"ƒ {time.text}", title=f"{time.title}; {derived}", style="der"
+                    time,
+                    text=f"ƒ {time.text}",
+                    title=f"{time.title}; {run.time_derivation}",
+                    style="der",
                 )
             layers = dict.fromkeys(kernel.layer for kernel in kernels if kernel.layer)
             flops = [prepared.flops_by_launch.get(kernel.launch, NO_FLOPS) for kernel in kernels]
@@ -387,8 +383,8 @@ def _pack_counter_columns(
     for name in counters_shown:
         of_launches = [run.values.get(kernel.launch, {}).get(name) for run, kernel in rows]
         columns.append(pack_column(name, units[name], "si", of_launches))
-    is_cut = len(units) > len(counters_shown)
-    return columns, ["the next table has all counters"] if is_cut else []
+    is_complete = len(units) == len(counters_shown)
+    return columns, [] if is_complete else ["the next table has all counters"]
 
 
 def build_kernel_switch_table(analysis: Analysis) -> Table | None:
