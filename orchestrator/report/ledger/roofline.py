@@ -61,6 +61,7 @@ from perfctl.orchestrator.report.tables import (
     time_column,
 )
 from perfctl.orchestrator.statistics import group_by
+from perfctl.records.report import WORKED_OUT
 from perfctl.records.run import format_point
 
 if TYPE_CHECKING:
@@ -294,6 +295,9 @@ def _build_roofline_cells(
     if traffic.level == "kernel":
         up_to_arguments = traffic.name.removeprefix("void ").split("<")[0].split("(")[0]
         short = names.get(traffic.name) or up_to_arguments
+    time = time_cell(traffic.time_ns, "not timed", traffic.basis)
+    if WORKED_OUT in (traffic.basis or ""):
+        time = replace(time, text=f"ƒ {time.text}", style="der")
     return (
         name_cell(traffic.name, short),
         text_cell(traffic.batch) if traffic.batch else missing_cell("not recorded"),
@@ -310,7 +314,7 @@ def _build_roofline_cells(
         share_cell(reached, reason),
         Cell("refused", point.mfu_reason, "refused") if point.mfu_reason else mfu,
         share_cell(point.hfu, point.refused or no_count or missing),
-        time_cell(traffic.time_ns, "not timed", traffic.basis),
+        time,
         bound,
     )
 
