@@ -729,6 +729,16 @@ def test_copies_outside_of_the_kernels_that_take_longer_are_in_the_first_finding
         assert texts(run)[0].startswith("1 copy or memset took") is is_stated
 
 
+def test_unused_tensor_cores_are_not_stated_a_second_time_as_a_family():
+    device = Device("NVIDIA A100-SXM4-80GB", "gpu")
+    for name, families in (("ampere_sgemm_128x64_tn", 0), ("gemm", 1)):
+        kernels = [Kernel(0, name, start_ns=0, duration_ns=MS, device_index=0)]
+        run = synthetic.foreign_run(1, device=device, kernels=kernels, ranges=[])
+        stated = texts(run)
+        assert sum("is the only kernel" in text for text in stated) == families
+        assert sum("Unused tensor cores" in text for text in stated) == 1 - families
+
+
 @pytest.mark.parametrize(
     ("scope", "rule"), [("global", "Tail"), ("local", "SOLBottleneck")], ids=lambda value: value
 )
