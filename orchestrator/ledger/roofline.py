@@ -649,7 +649,11 @@ def _build_kernel_traffic(
     traffic = []
     for name, work in counting.work_by_name.items():
         is_timed = timing is not None and name in timed_means
-        source = (timing if timing is not None and is_timed else counting).run.profiler
+        timed_run = (timing if timing is not None and is_timed else counting).run
+        source = timed_run.profiler
+        basis = "; ".join(
+            filter(None, (KERNEL_BASIS.get(source, source), timed_run.time_derivation))
+        )
         mean = timed_means.get(name, means.get(name))
         traffic.append(
             MeasuredWork(
@@ -663,7 +667,7 @@ def _build_kernel_traffic(
                 estimated=None,
                 dram=work.dram,
                 time_ns=mean * work.launches if mean else None,
-                basis=KERNEL_BASIS.get(source, source) if mean else None,
+                basis=basis if mean else None,
                 trusted=source != "ncu",
                 launches=work.launches,
                 counted_launches=work.launches,

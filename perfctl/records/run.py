@@ -12,6 +12,7 @@ from perfctl.records.paper import LayerCall
 from perfctl.records.report import (
     BATCHES_PER_STEP,
     SAMPLES_PER_STEP,
+    WORKED_OUT,
     DerivedCount,
     Device,
     Report,
@@ -145,6 +146,12 @@ class Run:
     parameters: tuple[Parameter, ...] = ()
     """The batch size is among them, if it is known."""
     expectations: tuple[Expectation, ...] = ()
+
+    @property
+    def time_derivation(self) -> str | None:
+        """How the times of kernels were derived; None if they were measured."""
+        reasons = (gap.reason for gap in self.report.gaps if gap.quantity == "kernel.duration_ns")
+        return next((text.partition("; ")[2] for text in reasons if WORKED_OUT in text), None)
 
     @property
     def other_parameters_text(self) -> str:

@@ -146,6 +146,8 @@ class DeviceIdleTime:
     """The window in words, as of ``BusyTime``."""
     by_cause: dict[str, int]
     count: int
+    explained: Intervals
+    """Waits of another cause than LAUNCH and HOST."""
     largest: tuple[IdleGap, ...]
     """The LARGEST_WAITS longest, longest first."""
 
@@ -455,6 +457,9 @@ def _find_device_idle_time(
         window=window.words,
         by_cause={cause: length for cause, length in by_cause.items() if length},
         count=len(gaps),
+        explained=Intervals(
+            (start, end) for start, end, cause in waits if cause not in (LAUNCH, HOST)
+        ),
         largest=tuple(largest),
     )
 

@@ -149,13 +149,18 @@ def list_report_findings(
             yield from step.describe_gpu_samples(run)
             yield from lost
             continue
-        yield from kernels.describe_largest_kernel(prepared, names, steps)
+        of_run = [item for item in verdicts if item[0].id == run.id]
+        causes = (cause for _, causes in of_run for cause in causes)
+        # the finding of unused tensor cores states the time of its kernels, and what to do
+        stated = next((c.kernels for c in causes if c.rule == "unused tensor cores"), ())
+        family = next(iter(prepared.usage.kernels_by_family.values()), ())
+        if {kernel.name for kernel in family}.difference(stated):
+            yield from kernels.describe_largest_kernel(prepared, names, steps)
         yield from kernels.describe_largest_advice(prepared, names, steps)
         yield from kernels.describe_small_grids(prepared, steps)
         yield from kernels.describe_executed_flops(run, prepared.flops_by_launch, names)
         yield from kernels.describe_constant_moves(prepared)
         yield from step.describe_idle_gpu([prepared], names, steps)
-        of_run = [item for item in verdicts if item[0].id == run.id]
         yield from step.describe_timeline_causes(of_run, steps)
         yield from kernels.describe_largest_range(run)
         yield from step.describe_copies(prepared, steps)
@@ -373,10 +378,13 @@ def explain_incomplete_flops(prepared: PreparedRun) -> tuple[str, str] | None:
         )
         return (
             "not collected",
-            f"{problem}. Run rocprofv3 --pmc with the SQ_INSTS_VALU counters",
+            f"{problem}; run rocprofv3 --pmc with the SQ_INSTS_VALU counters",
         )
     if run.profiler != "ncu" and not is_amd_run(run):
-        return "not collected", f"{run.profiler} does not record them. Run perfctl ncu"
+        return (
+            "not collected",
+            f"{run.profiler} does not record them; run the program under perfctl ncu",
+        )
     flops = [prepared.flops_by_launch.get(kernel.launch, NO_FLOPS) for kernel in run.report.kernels]
     total = sum_figures(item.total for item in flops)
     if total.value is None:
@@ -387,11 +395,16 @@ def explain_incomplete_flops(prepared: PreparedRun) -> tuple[str, str] | None:
         verb = "has" if without == 1 else "have"
         parts.append(f"{without} of {pluralize_count(total.of_launches, 'launch')} {verb} no count")
     if total.missing:
-        reasons: dict[str, str] = {}  # the first reason of each path that some total lacks
+        reasons: dict[str, list[str]] = {}  # of each launch whose total lacks the path
         for item in flops:
             for path in item.total.missing if item.total.value is not None else ():
                 reason = getattr(getattr(item, path, None), "reason", None)
-                reasons.setdefault(path, reason or "it was not collected")
-        texts = (f"without {path} FLOPs, because {reason}" for path, reason in reasons.items())
+                reasons.setdefault(path, []).append(reason or "it was not collected")
+        texts = (
+            f"without {path} FLOPs"
+            f"{f' in {len(of_path)} of {len(flops)} launches' * (len(of_path) < len(flops))}, "
+            f"because {of_path[0]}"
+            for path, of_path in reasons.items()
+        )
         parts.append("; ".join(texts))
     return ("lower bound", "; ".join(parts)) if parts else None

@@ -74,7 +74,8 @@ def describe_largest_kernel(
             "but most of it overlaps with computation."
         )
     if run.profiler == "ncu":
-        text += " This time is under ncu, at locked clocks."
+        derived = ", derived from cycles and clock rate" if run.time_derivation else ""
+        text += f" This time is under ncu, at locked clocks{derived}."
     # ncu's advice states what can be saved
     is_advised = is_only and run.report.advice
     exposed_share = usage.measure_exposed_ns(family, kernels) / usage.recorded_ns
@@ -90,7 +91,8 @@ def describe_small_grids(prepared: PreparedRun, steps: Steps) -> Iterator[Findin
         return
     idle = format_percent(small.idle_share)
     units = "compute units" if is_amd_run(run) else "SMs"
-    which, empty = "fill less than one wave", f"{idle} of a wave is empty"
+    which = "have too few blocks to fill the GPU once"
+    empty = f"{idle} of a wave (the blocks that run at the same time) is empty"
     if small.sms:
         which = f"have fewer blocks than the {small.sms} {units} of the GPU"
         empty = f"at least {idle} of the {units} have no block"
@@ -111,24 +113,21 @@ def describe_largest_advice(
     times: dict[str | None, float] = defaultdict(float)
     for kernel in run.report.kernels:
         times[kernel.name] += kernel.duration_ns or 0
-    results = [
-        (saved_ns if best.speedup_scope != "local" else 0, times[name], name, best)
+    results = (
+        (saved_ns, times[name], name, best)
         for saved_ns, name, best, _ in merge_advice_by_rule_and_kernel(run)
-        if name is not None
-    ]
-    saved_ns, _, name, best = max(
-        (item for item in results if item[0] or item[3].rule == "SOLBottleneck"),
-        key=lambda item: item[:2],
-        default=(0, 0, None, None),
+        if name is not None and (saved_ns or best.rule == "SOLBottleneck")
     )
+    saved_ns, _, name, best = max(results, key=lambda item: item[:2], default=(0, 0, None, None))
     if name is None or best is None:
         return
     kernel_name = names.get(name) or shorten_kernel_name(name)
     text = f"{best.text} (ncu's rule {best.rule}, {kernel_name})"
     if saved_ns:
         text = (
-            f"ncu's rule {best.rule} estimates a saving of up to {format_time(saved_ns)}, at most "
-            f"{format_percent(best.estimated_speedup or 0)} of a launch. In {kernel_name}: "
+            f"Of ncu's estimates for complete launches, rule {best.rule} saves most: up to "
+            f"{format_time(saved_ns)}, {format_percent(best.estimated_speedup or 0)} of a launch. "
+            f"In {kernel_name}: "
             f"{best.text}"
         )
     at_stake_ns = saved_ns or UNEXPLAINED * times[name]  # what a bottleneck costs is not known

@@ -35,6 +35,7 @@ from perfctl.orchestrator.ledger.usage.readings import (
 )
 from perfctl.orchestrator.ledger.usage.run_usage import (
     ALLOCATE,
+    CAPTURE,
     COMMUNICATION,
     COPIES,
     COPY,
@@ -110,6 +111,7 @@ LOAD_FIX = (
     "Load data in other processes while the GPU computes (DataLoader's num_workers, "
     "persistent_workers and prefetch_factor)"
 )
+WARM_UP_FIX = "Record again after warm-up steps"
 BUSY_CPU_FIX = "Repeat the runs on an idle machine"
 ALLOCATION_FIX = (
     "Allocate and pin memory once and use it again (memory pools, PyTorch's caching allocator)"
@@ -209,8 +211,7 @@ def describe_idle_gpu(
                 f"{format_time(idle.by_cause[cause])} of {format_time(idle.window_ns)}{after}."
                 f"{details} {text} {gap}"
             ).rstrip()
-        if cause == DATA:
-            fix = LOAD_FIX
+        if fix := {DATA: LOAD_FIX, START: WARM_UP_FIX}.get(cause):
             text += f" {fix}."
     finding = Finding(text, "utilization", fix=fix)
     yield add_impact(finding, at_stake, steps.get(prepared.run.batch_size))
@@ -294,9 +295,14 @@ def describe_allocations(prepared: PreparedRun, steps: Steps) -> Iterator[Findin
     names = " and ".join(f"{name} ({format_time(length)})" for name, length in times[:2])
     text = (
         f"Memory calls, mostly {names}, block the host for "
-        f"{format_percent(calls.blocked_ns / calls.captured_ns)} of the "
-        f"{format_time(calls.captured_ns)} of the capture. {ALLOCATION_FIX}."
+        f"{format_percent(calls.blocked_ns / calls.captured_ns)} of "
+        f"{format_time(calls.captured_ns)}. {ALLOCATION_FIX}."
     )
+    if window.words == CAPTURE:
+        text += (
+            " The total is from the first to the last kernel, copy or memory call. The first such "
+            "call may create the context and does not count."
+        )
     at_stake, step = calls.blocked_ns / window.length_ns, steps.get(prepared.run.batch_size)
     yield add_impact(Finding(text, "api", fix=ALLOCATION_FIX), at_stake, step)
 
@@ -332,14 +338,17 @@ def _describe_copy_sums(run: Run, timed: Sequence[Copy], kernels_ns: float) -> s
         else f"{count_cell(len(timed)).text} copies and memsets"
     )
     share = format_percent(copies_ns / (copies_ns + kernels_ns))
-    starts = [kernel.start_ns for kernel in run.report.kernels if kernel.start_ns is not None]
-    first = min(starts, default=0)
-    early_ns = sum_durations_ns(copy for copy in timed if (copy.start_ns or first) < first)
-    part = "all" if early_ns == copies_ns else "most" if early_ns > copies_ns / 2 else "part"
-    early = f", {part} of it before the first kernel" if early_ns >= copies_ns / 10 else ""
+    kernels = Intervals.make_from_items(run.report.kernels)
+    copying = Intervals.make_from_items(timed)
+    first, start = copying.first_start_and_last_end[0], kernels.first_start_and_last_end[0]
+    most_ns, when = max(
+        (copying.measure_within(first, start), "before the first kernel"),
+        (copying.measure_overlap(kernels), "while kernels run"),
+    )
+    split = f". Most of this time is {when}" if most_ns > copies_ns / 2 else ""
     return (
-        f"{number} took {format_time(copies_ns)}{amount}{early}: {share} of the summed time of "
-        "copies and kernels."
+        f"{number} took {format_time(copies_ns)}{amount}: {share} of the summed time of copies and "
+        f"kernels{split}."
     )
 
 

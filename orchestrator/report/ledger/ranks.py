@@ -353,9 +353,10 @@ def _find_costly_straggler(communication: JobCommunication) -> Finding | None:
         cause = f"{slower}: give it less work, or compare its clocks and temperature (nvidia-smi)"
     text = (
         f"Rank {rank} is a straggler: it starts {sum(item.times for item in delays)} of its "
-        f"{of_rank} collectives last, {format_time(cost)} (± {format_time(error)} by the clocks) "
-        f"after the next rank in sum, {format_percent(cost / span)} of the time{most}. The others "
-        f"wait {format_time(sum(item.waiting_ns for item in delays))} for it, added up. {cause}."
+        f"{of_rank} collectives last, {format_time(cost)} (± {format_time(error)}, clock error) in "
+        f"total after the rank before it, {format_percent(cost / span)} of the time{most}. The "
+        f"others wait {format_time(sum(item.waiting_ns for item in delays))} for it, added up. "
+        f"{cause}."
     )
     return Finding(text, "ranks", impact_ns=cost, step_ns=span)
 

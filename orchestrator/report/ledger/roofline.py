@@ -63,6 +63,7 @@ from perfctl.orchestrator.report.tables import (
     time_column,
 )
 from perfctl.orchestrator.statistics import group_by
+from perfctl.records.report import WORKED_OUT
 from perfctl.records.run import format_point
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def describe_roofline_bound(point: RooflinePoint, roofs: Roofline) -> str | None
     moved = ""
     if point.bytes_per_second and bandwidth:
         share = format_percent(point.bytes_per_second / bandwidth)
-        moved = f"it moves {share} of {format_si(bandwidth, 'B/s')}"
+        moved = f"its bytes reach {share} of {format_si(bandwidth, 'B/s')}"
     if point.refused:
         return f"refused: {point.refused}"
     if point.bound == "launch" and traffic.level == "run":
@@ -289,6 +290,9 @@ def _build_roofline_cells(
     if traffic.level == "kernel":
         up_to_arguments = traffic.name.removeprefix("void ").split("<")[0].split("(")[0]
         short = names.get(traffic.name) or up_to_arguments
+    time = time_cell(traffic.time_ns, "not timed", traffic.basis)
+    if WORKED_OUT in (traffic.basis or ""):
+        time = replace(time, text=f"ƒ {time.text}", style="der")
     return (
         name_cell(traffic.name, short),
         optional_text_cell(traffic.batch, "not recorded"),
@@ -305,7 +309,7 @@ def _build_roofline_cells(
         share_cell(reached, reason),
         Cell("refused", point.mfu_reason, "refused") if point.mfu_reason else mfu,
         share_cell(point.hfu, point.refused or no_count or missing),
-        time_cell(traffic.time_ns, "not timed", traffic.basis),
+        time,
         bound,
     )
 
@@ -315,7 +319,8 @@ def _build_achieved_rate_cell(point: RooflinePoint, missing: str) -> Cell:
         return Cell(format_si(point.achieved or 0, "FLOP/s"), point.refused, "refused")
     cell, notes = amount_cell(point.achieved, "FLOP/s", missing), []
     if point.source != "counted":
-        notes.append(f"from {'estimated' if point.source == 'paper' else point.source} FLOPs")
+        kind = point.source.replace("estimated", "approximate").replace("paper", "estimated")
+        notes.append(f"from {kind} FLOPs")
     if not point.traffic.trusted:
         notes.append(point.traffic.basis or "")
     if not notes or cell.style == "no":
@@ -413,11 +418,12 @@ def _build_roofline_spot(
     text = (
         f"{label}{batch}, {level.level}: {format_significant(float(level.intensity or 0))} "
         f"FLOP/B, {format_si(point.achieved or 0, 'FLOP/s')}, "
-        f"{format_percent(level.reached or 0)} of the {point.path} ceiling at this intensity, "
-        f"bound by {level.bound}"
+        f"{format_percent(level.reached or 0)} of the attainable {point.path} rate"
     )
+    if level.bound:
+        text += f", bound by {level.bound}"
     if point.bound and point.bound != level.bound:
-        text += f" (overall: {point.bound})"
+        text += f"; overall, bound by {point.bound}"
     if is_layer and traffic.kernels:
         suffix = f" and {len(traffic.kernels) - 1} more" if len(traffic.kernels) > 1 else ""
         text += f"; kernel {names.get(traffic.kernels[0], traffic.kernels[0])[:90]}{suffix}"

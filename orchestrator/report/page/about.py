@@ -43,7 +43,7 @@ from perfctl.records.run import Run, format_point
 
 ORIGINS = {
     "measured": "measured by perfctl",
-    "ingested": "ingested: an existing report",
+    "ingested": "an existing report, ingested",
     "recorded": "recorded: replayed from an earlier capture, not measured now",
     "transcribed": "transcribed: copied by hand from a publication, not measured by perfctl",
     "synthetic": "synthetic: generated for tests or a demonstration, not measured",

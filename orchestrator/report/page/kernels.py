@@ -59,7 +59,7 @@ from perfctl.orchestrator.report.tables import (
     time_column,
 )
 from perfctl.orchestrator.statistics import group_by
-from perfctl.records.report import WORKED_OUT, Advice, Kernel, SourceLine, join_first_names
+from perfctl.records.report import Advice, Kernel, SourceLine, join_first_names
 from perfctl.records.run import Run
 
 LONGEST = 160
@@ -100,6 +100,8 @@ def merge_advice_by_rule_and_kernel(run: Run) -> Iterator[tuple[float, str | Non
             if advice.launch in kernels
         )
         best = max(results, key=lambda advice: advice.estimated_speedup or 0)
+        # an estimate for one unit of the GPU is no saving of the launch
+        saved_ns = 0 if best.speedup_scope == "local" else saved_ns
         yield saved_ns, name, best, len({advice.launch for advice in results})
 
 
@@ -117,7 +119,7 @@ def build_advice_table(runs: Sequence[Run], names: ShortNames) -> Table | None:
         time_column("saves up to", "estimate x time, summed over these launches"),
         Column(
             "est. speedup",
-            note="estimate of ncu, largest over the launches: share of the time saved",
+            note="estimate of ncu, largest over the launches: share of what 'of' names",
             is_optional=True,
         ),
         text_column("of", "global: of the launch; local: of one unit of the GPU", is_optional=True),
@@ -138,7 +140,9 @@ def build_advice_table(runs: Sequence[Run], names: ShortNames) -> Table | None:
                 best.kind,
                 *(kernel_cell for _ in kernel_column),
                 launches,
-                time_cell(saved_ns or None, "no estimate, or no time of the launches"),
+                time_cell(
+                    saved_ns or None, "no estimate for complete launches, or no time of them"
+                ),
                 none if estimate is None else share_cell(estimate),
                 none if estimate is None else best.speedup_scope,
                 replace(optional_text_cell(visible), folded=folded),
@@ -251,16 +255,15 @@ def build_kernel_summary(runs: Sequence[PreparedRun], names: ShortNames) -> Tabl
         times = {name: sum(k.duration_ns or 0 for k in same) for name, same in by_name.items()}
         total = sum(times.values())
         clock = LOCKED_CLOCKS if run.profiler == "ncu" else None
-        reasons = (gap.reason for gap in run.report.gaps if gap.quantity == "kernel.duration_ns")
-        derived = next(
-            (reason.partition("; ")[2] for reason in reasons if WORKED_OUT in reason), None
-        )
         for name, kernels in by_name.items():
             is_timed = any(kernel.duration_ns is not None for kernel in kernels)
             time = time_cell(times[name] if is_timed else None, "no durations", clock)
-            if derived is not None and is_timed:  # in the look of derived figures
+            if run.time_derivation and is_timed:  # in the look of derived figures
                 time = replace(
-                    time, text=f"ƒ {time.text}", title=f"{time.title}; {derived}", style="der"
+                    time,
+                    text=f"ƒ {time.text}",
+                    title=f"{time.title}; {run.time_derivation}",
+                    style="der",
                 )
             layers = dict.fromkeys(kernel.layer for kernel in kernels if kernel.layer)
             flops = [prepared.flops_by_launch.get(kernel.launch, NO_FLOPS) for kernel in kernels]
@@ -378,8 +381,8 @@ def _pack_counter_columns(
     for name in counters_shown:
         of_launches = [run.values.get(kernel.launch, {}).get(name) for run, kernel in rows]
         columns.append(pack_column(name, units[name], "si", of_launches))
-    omitted = len(units) - len(counters_shown)
-    return columns, [f"{omitted:,} more counters are in the next table"] if omitted else []
+    is_complete = len(units) == len(counters_shown)
+    return columns, [] if is_complete else ["the next table has all counters"]
 
 
 def build_kernel_switch_table(analysis: Analysis) -> Table | None:

@@ -308,7 +308,8 @@ def _build_overview_row(entry: _OverviewEntry) -> list[Cell | str | None]:
     ledger_rows = [row for row in analysis.ledger.rows if row.batch == batch or not study.batches]
     point = next((point for point in analysis.points if point.batch == batch), None)
     problems = (text for point in analysis.points for text in point.problems)
-    reason = next(problems, "no run timed complete steps")
+    reason = "no run timed complete steps" if study.points else "the report states no batch size"
+    reason = next(problems, reason)
     step = time_cell(None, reason)
     if point is not None and point.step is not None:
         note = f"{format_all_digits(point.step.median, 'ns')}; {point.basis}"

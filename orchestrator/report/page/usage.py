@@ -461,7 +461,10 @@ def build_utilization_table(runs: Sequence[RunUsage]) -> Table | None:
             "GPU busy (sampled)",
             note="driver value: share of its sampling period (1/6 s to 1 s) with a kernel running",
         ),
-        Column("GPU busy (DLProf)", note="its line GPU Utilization"),
+        Column(
+            "GPU busy (DLProf)",
+            note="its line GPU Utilization: of the wall clock time of its iterations",
+        ),
         Column(
             "tensor cores, DLProf", note="share of kernel time in kernels that use tensor cores"
         ),

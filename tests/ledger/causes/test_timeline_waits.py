@@ -50,6 +50,11 @@ def test_gaps_of_launches_that_are_a_fifth_of_the_step_make_it_launch_bound(
     assert (find_verdict("launch bound", kernels, copies=copies) is not None) is is_bound
 
 
+def test_idle_time_of_a_named_cause_is_not_launch_bound():
+    calls = [OpCall("cudaDeviceSynchronize", item.start_ns, 35 * US, thread=1) for item in SHORT]
+    assert find_verdict("launch bound", SHORT, waiting_calls=tuple(calls)) is None
+
+
 TWO = [kernel(0, 100), kernel(300, 100)]
 """The GPU is idle from 100 to 300 us."""
 BESIDE = [*TWO, kernel(50, 240, stream=8)]

@@ -25,7 +25,7 @@ from perfctl.orchestrator.report.tables import (
 )
 from perfctl.orchestrator.report.view import View
 from perfctl.records.paper import LayerCall
-from perfctl.records.report import Gap, Kernel
+from perfctl.records.report import Gap, Kernel, OpCall
 from tests.make import synthetic
 from tests.report.outline import HOSTILE, launch_columns, outline, unpacked
 
@@ -253,6 +253,19 @@ def test_what_is_not_collected_is_a_dash_with_a_reason_and_the_commands_to_repea
     assert "perfctl torch mnist_cnn --batches 16 32 64" in page
     assert "python -m perfctl.workloads mnist_cnn --batch 64" in page
     assert "generated for tests" in page
+
+
+def test_the_rule_of_two_flops_stands_only_on_pages_with_flops(page):
+    rule = "<strong>1 multiply-add = 2 FLOPs.</strong>"
+    assert rule in page
+    assert rule not in html(synthetic.foreign_run(1, profiler="nsys"))
+
+
+def test_the_first_finding_shows_the_first_clause_of_its_fix():
+    kernels = [Kernel(0, "gemm", start_ns=0, duration_ns=50_000, device_index=0)]
+    calls = (OpCall("cudaFree", 0, 1000), OpCall("cudaFree", 1000, 599_000))
+    shown = html(synthetic.foreign_run(1, kernels=kernels, waiting_calls=calls, ranges=[]))
+    assert "Allocate and pin memory once and use it again.</summary>" in shown
 
 
 def test_where_numbers_come_from_is_said_beside_them_and_under_the_charts(sweep, page):

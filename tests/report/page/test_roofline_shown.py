@@ -136,12 +136,12 @@ def test_each_precision_has_a_drawing_with_a_slope_and_a_shape_for_each_level():
         "half of the bandwidth": (
             5e8,
             "unknown",
-            "unknown: the executed FLOPs are a lower bound; it moves 50.0% of 1.00 TB/s",
+            "unknown: the executed FLOPs are a lower bound; its bytes reach 50.0% of 1.00 TB/s",
         ),
         "nine tenths of the bandwidth": (
             9e8,
             "memory 90%",
-            "memory-bound: it moves 90.0% of 1.00 TB/s",
+            "memory-bound: its bytes reach 90.0% of 1.00 TB/s",
         ),
     },
 )

@@ -236,8 +236,8 @@ def detect_launch_bound(timeline: Timeline) -> RunVerdict | None:
 
 
 def _find_launch_gaps(timeline: Timeline) -> list[int]:
-    """Return lengths of the gaps that are launches, in ns; what follows a copy to the host is the
-    wait of ``detect_host_syncs``."""
+    """Return lengths of the unexplained gaps that are launches, in ns; what follows a copy to the
+    host is the wait of ``detect_host_syncs``."""
     to_host = {get_end_ns(copy) for copy in timeline.copies if copy.kind == "DtoH"}
     gaps = []
     copies = sorted(timeline.copies, key=get_start_ns)
@@ -253,7 +253,9 @@ def _find_launch_gaps(timeline: Timeline) -> list[int]:
         gaps += [
             end - start
             for start, end in busy.find_gaps(*busy.first_start_and_last_end)
-            if QUEUED_NS < end - start <= LAUNCH_NS and start not in to_host
+            if QUEUED_NS < end - start <= LAUNCH_NS
+            and start not in to_host
+            and timeline.explained.measure_within(start, end) < (end - start) / 2
         ]
     return gaps
 

@@ -9,6 +9,7 @@ from operator import attrgetter
 
 from perfctl.orchestrator.ledger.causes.rule import Confidence
 from perfctl.orchestrator.ledger.usage.intervals import (
+    Intervals,
     get_end_ns,
     get_start_ns,
     has_start_and_duration,
@@ -65,6 +66,8 @@ class Timeline:
     pieces: tuple[TimelineStep, ...]
     copies: tuple[Copy, ...]
     """Of this GPU, those with times."""
+    explained: Intervals
+    """Idle time with a cause that no graph removes, such as start-up or a synchronizing call."""
     window_ns: int = 0
     """Length from the start of the first marked step to the end of the last; 0 without marks."""
 
@@ -85,9 +88,10 @@ class Timeline:
 
     @property
     def measured_span_text(self) -> str:
-        """What the lengths are of: "3 steps", "the step", "the capture"."""
+        """What the lengths are of: "3 steps", "the step", "the capture (first to last kernel)"."""
         steps = sum(piece.step is not None for piece in self.pieces)
-        return f"{steps} steps" if steps > 1 else "the step" if steps else "the capture"
+        name = f"{steps} steps" if steps > 1 else "the step" if steps else "the capture"
+        return name if self.window_ns else f"{name} (first to last kernel)"
 
 
 def build_step_timeline(usage: RunUsage) -> Timeline | None:
@@ -117,6 +121,9 @@ def build_step_timeline(usage: RunUsage) -> Timeline | None:
             copy
             for copy in run.report.copies
             if copy.device_index in (None, device) and has_start_and_duration(copy)
+        ),
+        explained=next(
+            (idle.explained for idle in usage.idle_times if idle.device == device), Intervals(())
         ),
         window_ns=0 if window.words == CAPTURE else window.length_ns,
     )
