@@ -32,13 +32,13 @@ FIELD = re.compile(r"`([a-z][a-z0-9_]*)`")
 """A field of the request in a message."""
 
 
-def fill_fields(text: str, options: Mapping[str, str]) -> str:
+def replace_backquoted_fields(text: str, option_by_field: Mapping[str, str]) -> str:
     """Return ``text`` with options in the place of fields; a field that is none of them is named
     in words."""
-    return FIELD.sub(lambda field: options.get(field[1], field[1].replace("_", " ")), text)
+    return FIELD.sub(lambda field: option_by_field.get(field[1], field[1].replace("_", " ")), text)
 
 
-def end_with_full_stop(text: str) -> str:
+def add_full_stop_if_missing(text: str) -> str:
     """Return a text with a full stop, unless it ends with a mark."""
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
@@ -54,13 +54,17 @@ class PerfctlError(Exception):
     def name_options(self, options: Mapping[str, str]) -> None:
         """Name options of a command in the place of fields. Advice about a field that the command
         does not take is dropped."""
-        self.message = fill_fields(self.message, options)
+        self.message = replace_backquoted_fields(self.message, options)
         if self.remedy is not None:
             is_possible = options.keys() >= set(FIELD.findall(self.remedy))
-            self.remedy = fill_fields(self.remedy, options) if is_possible else None
+            self.remedy = replace_backquoted_fields(self.remedy, options) if is_possible else None
 
     def __str__(self) -> str:
-        return f"{end_with_full_stop(self.message)} {self.remedy}" if self.remedy else self.message
+        return (
+            f"{add_full_stop_if_missing(self.message)} {self.remedy}"
+            if self.remedy
+            else self.message
+        )
 
     def _render_traceback_(self) -> list[str]:
         """What a notebook shows: the sentence alone."""

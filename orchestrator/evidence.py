@@ -25,26 +25,28 @@ Note = Callable[[str], None]
 def _ignore_note(text: str) -> None: ...
 
 
-def read_roof_peaks(
-    kind: str, store: Path, runs: Sequence[Run], note: Note = _ignore_note
+def measure_roofline_peaks_if_selected(
+    peaks_source: str, store: Path, runs: Sequence[Run], note: Note = _ignore_note
 ) -> list[DevicePeaks]:
     """Return measured peaks for the devices of ``runs``, or none if ``kind`` is "published".
 
     Raises UsageError for another ``kind``, PerfctlError if they cannot be measured or read.
     """
-    if kind not in ("published", "measured"):
-        raise UsageError(f"invalid value '{kind}' for `peaks`", "Choose published or measured")
-    if kind == "published":
+    if peaks_source not in ("published", "measured"):
+        raise UsageError(
+            f"invalid value '{peaks_source}' for `peaks`", "Choose published or measured"
+        )
+    if peaks_source == "published":
         return []
     from perfctl.orchestrator.counts.hardware.peaks import parse_measured_peaks
-    from perfctl.orchestrator.launch.machine.peaks import measure_peaks_of_runs
+    from perfctl.orchestrator.launch.machine.peaks import read_or_measure_run_peaks
 
-    records = measure_peaks_of_runs(store, runs, note)
-    with _raise_damaged_record(store):
+    records = read_or_measure_run_peaks(store, runs, note)
+    with _convert_damaged_peaks_to_error(store):
         return [parse_measured_peaks(record) for record in records]
 
 
-def find_device(
+def find_or_measure_device(
     name: str | None,
     spec: str | None,
     store: Path,
@@ -69,10 +71,10 @@ def find_device(
     if is_cpu:
         import psutil
 
-        from perfctl.orchestrator.launch.machine.peaks import measure_cpu_peaks_once
+        from perfctl.orchestrator.launch.machine.peaks import read_or_measure_cpu_peaks
 
-        record = measure_cpu_peaks_once(store, threads, note)
-        with _raise_damaged_record(store):
+        record = read_or_measure_cpu_peaks(store, threads, note)
+        with _convert_damaged_peaks_to_error(store):
             return machines.build_measured_device(record, psutil.virtual_memory().total)
     if name is not None and name.lower() in ("cuda", "gpu"):
         remedy = "For example `device` A100"
@@ -88,7 +90,7 @@ def find_device(
 
 
 @contextmanager
-def _raise_damaged_record(store: Path) -> Iterator[None]:
+def _convert_damaged_peaks_to_error(store: Path) -> Iterator[None]:
     """In the block, a record of the file beside the store that is damaged raises PerfctlError."""
     from perfctl.orchestrator.launch.machine.peaks import get_peaks_file
 
@@ -102,31 +104,39 @@ def _raise_damaged_record(store: Path) -> Iterator[None]:
 def read_measurements(store: Path) -> StoreMeasurements:
     """Return what the runs of a store say; nothing if there is no store. Raises StoreError if it is
     damaged."""
-    from perfctl.orchestrator.predict.measurements import StoreMeasurements, collect_measurements
+    from perfctl.orchestrator.predict.measurements import (
+        StoreMeasurements,
+        collect_fastest_step_measurements,
+    )
     from perfctl.orchestrator.store import database
-    from perfctl.orchestrator.store.timed_runs import read_power_readings, read_timed_runs
+    from perfctl.orchestrator.store.timed_runs import (
+        read_mean_step_power_per_run,
+        read_unprofiled_timed_runs,
+    )
 
     if not store.exists():
         return StoreMeasurements()
     with database.open_store_for_reading(store) as connection:
-        return collect_measurements(read_timed_runs(connection), read_power_readings(connection))
+        return collect_fastest_step_measurements(
+            read_unprofiled_timed_runs(connection), read_mean_step_power_per_run(connection)
+        )
 
 
-def find_prediction_evidence(
+def build_evidence_for_devices(
     store: Path, devices: Sequence[Device], note: Note = _ignore_note
 ) -> Evidence:
     """Return the runs of the store, and fits to those on the devices."""
-    from perfctl.orchestrator.predict.measurements import build_evidence
+    from perfctl.orchestrator.predict.measurements import build_prediction_evidence
 
-    return build_evidence(read_measurements(store), devices, store, note)
+    return build_prediction_evidence(read_measurements(store), devices, store, note)
 
 
-def find_store_evidence(store: Path) -> tuple[Evidence, tuple[Device, ...]]:
+def build_evidence_for_all_devices(store: Path) -> tuple[Evidence, tuple[Device, ...]]:
     """Return what the store knows, and every device: the table's, and this machine's CPU if the
     store has runs on it."""
     from perfctl.orchestrator.counts.hardware import machines
     from perfctl.orchestrator.launch.machine.doctor import collect_host_facts
-    from perfctl.orchestrator.predict.measurements import build_evidence
+    from perfctl.orchestrator.predict.measurements import build_prediction_evidence
 
     devices = [
         machines.Device(
@@ -141,8 +151,8 @@ def find_store_evidence(store: Path) -> tuple[Evidence, tuple[Device, ...]]:
     threads = Counter(
         number
         for run in measurements.measured
-        if (number := machines.parse_thread_count(cpu, run.machine)) is not None
+        if (number := machines.parse_machine_name_thread_count(cpu, run.machine)) is not None
     )
     for number, _ in threads.most_common(1):  # as most of its runs had; without any, none measured
-        devices.append(find_device("cpu", None, store, number))
-    return build_evidence(measurements, devices, store), tuple(devices)
+        devices.append(find_or_measure_device("cpu", None, store, number))
+    return build_prediction_evidence(measurements, devices, store), tuple(devices)

@@ -24,7 +24,7 @@ from typing import TypeVar
 
 from perfctl.orchestrator import memory
 from perfctl.orchestrator.errors import LostWarning, PartlyDone, PerfctlError
-from perfctl.orchestrator.files import find_user_folder
+from perfctl.orchestrator.files import get_perfctl_user_folder
 from perfctl.orchestrator.store.connection import DISK_ERRORS
 from perfctl.records.errors import ReportError
 from perfctl.redact import mask_arguments, mask_secrets
@@ -47,19 +47,19 @@ _THREADS = "can't start new thread"
 """What Python says where a thread's stack does not fit into the memory that is left."""
 
 
-def warn_left_out(text: str) -> None:
+def warn_run_or_file_skipped(text: str) -> None:
     """Say that a run or file was left out. The command line prints it and ends with exit code 4."""
     warnings.warn(LostWarning(text), stacklevel=3)
 
 
 @contextmanager
-def isolate_failure(
-    name: object,
-    failed: Callable[[str], None] = warn_left_out,
+def isolate_unexpected_exception(
+    item_name: object,
+    on_failure: Callable[[str], None] = warn_run_or_file_skipped,
     *,
-    limit: int = 0,
-    is_of_store: Callable[[], bool] = lambda: False,
-    passing: tuple[type[Exception], ...] = (),
+    memory_limit_bytes: int = 0,
+    is_store_damaged: Callable[[], bool] = lambda: False,
+    exceptions_to_reraise: tuple[type[Exception], ...] = (),
 ) -> Iterator[None]:
     """An unexpected exception in the block ends the block only: ``failed`` gets one line, which
     names ``name``.
@@ -78,11 +78,11 @@ def isolate_failure(
         # SQLITE_CONSTRAINT_NOTNULL: a record lacks something
         code = code & 0xFF if code != sqlite3.SQLITE_CONSTRAINT_NOTNULL else 0
         is_damage = code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-        if code in _OF_THE_STORE or (is_damage and is_of_store()):
+        if code in _OF_THE_STORE or (is_damage and is_store_damaged()):
             raise
-        if isinstance(error, passing) and not _is_short_of_memory(error):
+        if isinstance(error, exceptions_to_reraise) and not _is_short_of_memory(error):
             raise
-        failed(describe_fault(name, error, limit))
+        on_failure(describe_and_save_exception(item_name, error, memory_limit_bytes))
 
 
 def _is_short_of_memory(error: BaseException) -> bool:
@@ -90,21 +90,25 @@ def _is_short_of_memory(error: BaseException) -> bool:
     return is_refused or isinstance(error, MemoryError)
 
 
-def describe_fault(name: object, error: BaseException, limit: int = 0) -> str:
+def describe_and_save_exception(
+    item_name: object, error: BaseException, memory_limit_bytes: int = 0
+) -> str:
     """Return one line about an unexpected exception, and keep its traceback.
 
     If memory ran out, the line names the ``limit`` in bytes. Never raises.
 
     Its reference number is made of its type and of perfctl's own functions that it came through.
     """
-    if _is_short_of_memory(error) and limit:
+    if _is_short_of_memory(error) and memory_limit_bytes:
         return (
-            f"{name}: parsing needs more than {memory.format_memory_limit(limit)} of memory. If "
+            f"{item_name}: parsing needs more than "
+            f"{memory.format_memory_limit(memory_limit_bytes)} of memory. If "
             "the file is valid, raise `memory_limit`"
         )
     if _is_short_of_memory(error):
         return (
-            f"{name}: not enough memory to read it. Close other programs, or read it on a larger "
+            f"{item_name}: not enough memory to read it. Close other programs, or read it on "
+            f"a larger "
             "machine"
         )
     frames = [
@@ -115,13 +119,15 @@ def describe_fault(name: object, error: BaseException, limit: int = 0) -> str:
     text = " ".join([type(error).__name__, *frames[-6:]])
     number = hashlib.sha256(text.encode()).hexdigest()[:8]
     description = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-    file = _save_traceback(number, name, error)
+    file = _save_traceback(number, item_name, error)
     advice = (
         f"To report it, send {file}"
         if file
         else "perfctl could not save the traceback, because no folder is writable"
     )
-    return mask_secrets(f"{name}: unexpected error ({description}), reference {number}. {advice}")
+    return mask_secrets(
+        f"{item_name}: unexpected error ({description}), reference {number}. {advice}"
+    )
 
 
 def _save_traceback(number: str, name: object, error: BaseException) -> Path | None:
@@ -134,7 +140,7 @@ def _save_traceback(number: str, name: object, error: BaseException) -> Path | N
     command = " ".join(mask_arguments(sys.argv[1:4]))
     text = mask_secrets(f"{about}perfctl {command}\n\n{''.join(traceback.format_exception(error))}")
     folders: Sequence[Callable[[], Path]] = (
-        lambda: find_user_folder("XDG_CACHE_HOME", "~/.cache") / "log",
+        lambda: get_perfctl_user_folder("XDG_CACHE_HOME", "~/.cache") / "log",
         lambda: Path(tempfile.gettempdir(), f"perfctl-log-{os.getuid()}"),
     )
     for folder in folders:
@@ -153,11 +159,11 @@ def _save_traceback(number: str, name: object, error: BaseException) -> Path | N
     return None
 
 
-def work_without_failing_items(
+def process_all_but_failing_items(
     items: Sequence[T],
-    work: Callable[[Sequence[T]], R],
-    name: Callable[[T], object],
-    failed: Callable[[str], None] = warn_left_out,
+    process_items: Callable[[Sequence[T]], R],
+    get_item_name: Callable[[T], object],
+    on_failure: Callable[[str], None] = warn_run_or_file_skipped,
 ) -> R:
     """Return ``work`` of all items; if that fails unexpectedly, of all but those that it fails on
     separately: ``failed`` gets a line about each of these.
@@ -166,7 +172,7 @@ def work_without_failing_items(
     each.
     """
     try:
-        return work(items)
+        return process_items(items)
     except (PerfctlError, ReportError):
         raise
     except Exception as error:
@@ -174,12 +180,12 @@ def work_without_failing_items(
         for item in items:
             try:
                 with suppress(PerfctlError, ReportError):
-                    work([item])
+                    process_items([item])
                 sound.append(item)
             except Exception as fault:
-                failed(describe_fault(name(item), fault))
+                on_failure(describe_and_save_exception(get_item_name(item), fault))
         if len(sound) == len(items):
             raise
         if not sound:
             raise PartlyDone("nothing is left to show", "See the reasons above") from error
-    return work_without_failing_items(sound, work, name, failed)
+    return process_all_but_failing_items(sound, process_items, get_item_name, on_failure)

@@ -30,20 +30,22 @@ Formats of other programs have none."""
 
 
 @contextmanager
-def make_scratch_folder(neighbor: Path, name: str) -> Iterator[Path]:
+def make_locked_scratch_folder(parent_folder: Path, name: str) -> Iterator[Path]:
     """A new private folder in the folder ``neighbor``, ``.NAME-RANDOM.tmp``, which is gone after
     the block. Raises OSError.
 
     It is locked for as long as its process lives: what a killed process left under this name is
     removed first.
     """
-    remove_abandoned_folders(neighbor, name)
+    remove_unlocked_scratch_folders(parent_folder, name)
     while True:
         folder = Path(
-            tempfile.mkdtemp(prefix=_make_folder_prefix(name), suffix=_SCRATCH, dir=neighbor)
+            tempfile.mkdtemp(
+                prefix=_make_scratch_folder_prefix(name), suffix=_SCRATCH, dir=parent_folder
+            )
         )
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        if _try_to_lock(lock):
+        if _try_to_lock_folder(lock):
             break
         os.close(lock)  # another process took it for abandoned
     _LOCKS.add(lock)
@@ -55,7 +57,7 @@ def make_scratch_folder(neighbor: Path, name: str) -> Iterator[Path]:
         os.close(lock)
 
 
-def _give_up_locks() -> None:
+def _release_locks_in_forked_child() -> None:
     """A forked process holds no lock of its parent, whose folders would outlive it for as long as
     the child does. The numbers stay in use: somebody closes them."""
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -64,35 +66,35 @@ def _give_up_locks() -> None:
     os.close(nothing)
 
 
-os.register_at_fork(after_in_child=_give_up_locks)
+os.register_at_fork(after_in_child=_release_locks_in_forked_child)
 
 
-def _make_folder_prefix(name: str) -> str:
+def _make_scratch_folder_prefix(name: str) -> str:
     return f".{os.fsdecode(os.fsencode(name)[:150])}-"
 
 
-def _try_to_lock(lock: int) -> bool:
+def _try_to_lock_folder(folder_descriptor: int) -> bool:
     """Lock the folder. False where another process is removing it, or has; without locks nobody
     removes any."""
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(folder_descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
         return True
-    return os.fstat(lock).st_nlink > 0
+    return os.fstat(folder_descriptor).st_nlink > 0
 
 
-def remove_abandoned_folders(neighbor: Path, name: str) -> None:
+def remove_unlocked_scratch_folders(parent_folder: Path, name: str) -> None:
     """Remove folders of ``scratch`` that no process holds. Where the file system has no locks,
     they stay."""
-    start = _make_folder_prefix(name)
+    start = _make_scratch_folder_prefix(name)
     with suppress(OSError):
-        for name in os.listdir(neighbor):  # noqa: PTH208  half the time of iterdir
+        for name in os.listdir(parent_folder):  # noqa: PTH208  half the time of iterdir
             if not name.startswith(start) or not name.endswith(_SCRATCH):
                 continue
             with suppress(OSError):
-                path = neighbor / name
+                path = parent_folder / name
                 lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
                 try:
                     if os.fstat(lock).st_uid == os.geteuid():
@@ -103,21 +105,24 @@ def remove_abandoned_folders(neighbor: Path, name: str) -> None:
 
 
 @contextmanager
-def replace_when_done(path: Path, *, force: bool, folder: bool = False) -> Iterator[Path]:
+def replace_when_done(path: Path, *, force: bool, is_folder: bool = False) -> Iterator[Path]:
     """A file (or folder) in a ``scratch`` folder beside ``path``; it becomes ``path`` when the
     block ends well.
 
     perfctl replaces a link and keeps its target. It writes the content into a device or pipe. In
     a folder that exists already, only files of the same names are replaced. Raises UsageError
-    before anything is written if ``check_output_path`` does.
+    before anything is written if ``raise_if_output_not_replaceable`` does.
     """
-    check_output_path(path, force=force, folder=folder)
+    raise_if_output_not_replaceable(path, force=force, is_folder=is_folder)
     is_special = path.exists() and not (path.is_file() or path.is_dir())
     target = path.resolve() if path.parent == Path("/dev") else path  # /dev/stdout is a link
     beside = Path(tempfile.gettempdir()) if is_special else target.parent
-    with explain_unwritable(path), make_scratch_folder(beside, path.name) as scratch_folder:
+    with (
+        convert_write_errors(path),
+        make_locked_scratch_folder(beside, path.name) as scratch_folder,
+    ):
         partial = scratch_folder / path.name
-        if folder:
+        if is_folder:
             partial.mkdir()
         else:
             partial.touch()
@@ -125,9 +130,9 @@ def replace_when_done(path: Path, *, force: bool, folder: bool = False) -> Itera
         if is_special:
             with partial.open("rb") as content, path.open("wb") as target_file:
                 shutil.copyfileobj(content, target_file)
-        elif folder and path.is_dir():
+        elif is_folder and path.is_dir():
             for file in partial.iterdir():
-                check_output_path(path / file.name, force=force)
+                raise_if_output_not_replaceable(path / file.name, force=force)
                 file.replace(path / file.name)
         else:
             partial.replace(target)
@@ -140,7 +145,7 @@ def write_text(path: Path, text: str, *, force: bool = False) -> None:
 
 
 @contextmanager
-def explain_unwritable(path: Path, remedy: str = "Choose another `out`") -> Iterator[None]:
+def convert_write_errors(path: Path, remedy: str = "Choose another `out`") -> Iterator[None]:
     """Raise PerfctlError about ``path`` for an OSError inside the block."""
     try:
         yield
@@ -148,16 +153,16 @@ def explain_unwritable(path: Path, remedy: str = "Choose another `out`") -> Iter
         raise PerfctlError(f"{path}: cannot be written ({error.strerror})", remedy) from error
 
 
-def check_output_path(path: Path, *, force: bool, folder: bool = False) -> None:
+def raise_if_output_not_replaceable(path: Path, *, force: bool, is_folder: bool = False) -> None:
     """Raise UsageError if ``path`` cannot be written, is a results database, or holds something
     that perfctl did not write and ``force`` is false."""
     if not path.parent.is_dir():
         raise UsageError(f"`out`: folder {path.parent} not found", "Create the folder first")
-    if path.is_dir() and not folder:
+    if path.is_dir() and not is_folder:
         raise UsageError(f"`out`: {path} is a folder", "Name a file")
-    if folder and path.exists() and not path.is_dir():
+    if is_folder and path.exists() and not path.is_dir():
         raise UsageError(f"`out`: {path} is a file", "Name a folder")
-    is_free = force or not (folder and path.exists() and any(path.iterdir()))
+    is_free = force or not (is_folder and path.exists() and any(path.iterdir()))
     if path.is_file():
         head = b"?"
         with suppress(OSError), path.open("rb") as file:
@@ -172,8 +177,10 @@ def check_output_path(path: Path, *, force: bool, folder: bool = False) -> None:
         )
 
 
-def find_user_folder(variable: str, default: str) -> Path:
+def get_perfctl_user_folder(xdg_variable: str, default_base: str) -> Path:
     """perfctl's folder below the one that an XDG variable names; the default where it names no
     absolute path."""
-    named_folder = Path(os.environ.get(variable, ""))
-    return (named_folder if named_folder.is_absolute() else Path(default).expanduser()) / "perfctl"
+    named_folder = Path(os.environ.get(xdg_variable, ""))
+    return (
+        named_folder if named_folder.is_absolute() else Path(default_base).expanduser()
+    ) / "perfctl"

@@ -26,7 +26,7 @@ VARIABLE = "PERFCTL_MEMORY_LIMIT"
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 
-def choose_default_limit() -> int:
+def choose_default_memory_limit_bytes() -> int:
     """Return bytes: a quarter of the machine's memory, at most MOST and at least LEAST."""
     try:
         machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -37,7 +37,7 @@ def choose_default_limit() -> int:
 
 def parse_memory_limit(text: str | int | None) -> int:
     """Return the bytes of "2GiB", "500M" or a number; 0 for no limit, for None what VARIABLE says,
-    else ``choose_default_limit``. K, M, G are powers of 1,024.
+    else ``choose_default_memory_limit_bytes``. K, M, G are powers of 1,024.
 
     Raises UsageError for anything else, and for less than 16 MiB.
     """
@@ -45,7 +45,7 @@ def parse_memory_limit(text: str | int | None) -> int:
     if text is None:
         source, text = VARIABLE, os.environ.get(VARIABLE) or None
     if text is None:
-        return choose_default_limit()
+        return choose_default_memory_limit_bytes()
     parts = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", str(text).strip(), re.IGNORECASE)
     size = int(float(parts[1]) * (1 << _UNITS[parts[2].upper()])) if parts else -1
     if size < 0 or 0 < size < _SMALLEST or size >= 1 << 62:
@@ -56,19 +56,23 @@ def parse_memory_limit(text: str | int | None) -> int:
     return size
 
 
-def format_memory_limit(limit: int) -> str:
+def format_memory_limit(limit_bytes: int) -> str:
     """Return "2 GiB", "700 MiB"."""
-    return f"{limit / 2**30:.3g} GiB" if limit >= 1 << 30 else f"{limit / 2**20:.3g} MiB"
+    return (
+        f"{limit_bytes / 2**30:.3g} GiB"
+        if limit_bytes >= 1 << 30
+        else f"{limit_bytes / 2**20:.3g} MiB"
+    )
 
 
-def limit_own_memory(limit: int) -> None:
+def limit_additional_process_memory(additional_bytes: int) -> None:
     """Let this process take ``limit`` bytes more than it has, from now on; 0 for no limit."""
-    if not limit:
+    if not additional_bytes:
         return
     with suppress(OSError, ValueError):  # a system without /proc keeps no limit
         status = Path("/proc/self/status").read_text()
         (used_kib,) = re.findall(r"^VmData:\s*(\d+) kB", status, re.MULTILINE)
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        new_limit = (int(used_kib) << 10) + limit
+        new_limit = (int(used_kib) << 10) + additional_bytes
         if soft == resource.RLIM_INFINITY or new_limit < soft:
             resource.setrlimit(resource.RLIMIT_DATA, (new_limit, hard))

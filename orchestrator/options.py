@@ -82,12 +82,12 @@ class DeclaredOption:
     option: Option
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def command_line_names(self) -> tuple[str, ...]:
         """Return every name of the option, such as --out and -o, or --srun/--no-srun."""
         if self.option.names:
             return self.option.names
         flag_name = self.name.replace("_", "-")
-        negative = f"/--no-{flag_name}" * self.is_switch
+        negative = f"/--no-{flag_name}" * self.has_negative_flag
         return tuple(filter(None, (f"--{flag_name}{negative}", LETTERS.get(self.name))))
 
     @property
@@ -95,21 +95,23 @@ class DeclaredOption:
         """Return the option as one types it, such as --tool-args; of an argument, its metavar."""
         if self.option.is_argument:
             return self.option.metavar or self.name.replace("_", "-").upper()
-        return next(name for name in self.names if name.startswith("--")).partition("/")[0]
+        return next(name for name in self.command_line_names if name.startswith("--")).partition(
+            "/"
+        )[0]
 
     @property
-    def parameter(self) -> str:
+    def parameter_name(self) -> str:
         """Return the name of the option on the command line as an identifier: --tool-args is
         tool_args."""
         return self.name if self.option.is_argument else self.flag[2:].replace("-", "_")
 
     @property
-    def is_switch(self) -> bool:
+    def has_negative_flag(self) -> bool:
         """Return whether the option has a negative form, such as --no-srun."""
         return not self.option.names and {bool, type(None)} <= set(get_args(self.hint))
 
     @property
-    def item_hint(self) -> Any:
+    def item_type_hint(self) -> Any:
         """Return the hint of one value if the option has several; None if it has one."""
         hints = (self.hint, *get_args(self.hint))
         sequences = (hint for hint in hints if get_origin(hint) in (Sequence, tuple))
@@ -118,10 +120,10 @@ class DeclaredOption:
     @property
     def value_type(self) -> Any:
         """Return what one value of the option is: one of KINDS."""
-        hint = self.item_hint or self.hint
+        hint = self.item_type_hint or self.hint
         return next((kind for kind in KINDS if kind in (hint, *get_args(hint))), str)
 
-    def parse_word(self, text: str) -> Any:
+    def parse_value_text(self, text: str) -> Any:
         """Return what was typed as a value, or as one of several. Raises UsageError."""
         if self.option.parse is not None:
             return self.option.parse(text)
@@ -130,22 +132,22 @@ class DeclaredOption:
         except ValueError:
             number = "a whole number" if self.value_type is int else "a number"
             raise UsageError(f"`{self.name}`: '{text}' is not {number}") from None
-        self.check_range(value, text)
+        self.raise_if_outside_range(value, text)
         return value
 
-    def check_range(self, value: Any, text: object) -> None:
+    def raise_if_outside_range(self, value: Any, typed_text: object) -> None:
         """Raise UsageError for a value, typed as ``word``, that is too small or too large."""
         option = self.option
         if option.least is not None and value < option.least:
-            raise UsageError(f"`{self.name}` must be at least {option.least:g}, got {text}")
+            raise UsageError(f"`{self.name}` must be at least {option.least:g}, got {typed_text}")
         if option.most is not None and value > option.most:
-            raise UsageError(f"`{self.name}` must be at most {option.most:g}, got {text}")
+            raise UsageError(f"`{self.name}` must be at most {option.most:g}, got {typed_text}")
 
 
 @cache
-def list_options(declared: Hashable) -> tuple[DeclaredOption, ...]:
+def list_declared_options(options_class: Hashable) -> tuple[DeclaredOption, ...]:
     """Return the options of a command, in the order of their declaration."""
-    kind: Any = declared
+    kind: Any = options_class
     hints = get_type_hints(kind, include_extras=True)
     options = []
     for field in fields(kind):
@@ -162,21 +164,21 @@ def parse_option_texts(options: Part) -> Part:
     "16,32" is (16, 32). Raises UsageError, also for a number out of the option's range."""
     declared: Any = type(options)
     values = {}
-    for field in list_options(declared):
+    for field in list_declared_options(declared):
         value = getattr(options, field.name)
         is_union = get_origin(field.hint) in (Union, UnionType)
         if not isinstance(value, str):
             if isinstance(value, int | float):
-                field.check_range(value, value)
+                field.raise_if_outside_range(value, value)
         elif str not in (get_args(field.hint) if is_union else (field.hint,)):
-            read = field.parse_word(value)
-            is_one = field.item_hint is not None and field.option.parse is None
+            read = field.parse_value_text(value)
+            is_one = field.item_type_hint is not None and field.option.parse is None
             values[field.name] = (read,) if is_one else read
     changed: Any = options
     return replace(changed, **values) if values else options
 
 
-def format_arguments(options: Any, declared: Iterable[DeclaredOption]) -> list[str]:
+def format_command_line_arguments(options: Any, declared: Iterable[DeclaredOption]) -> list[str]:
     """Return options as one would type them, and arguments after ``--``; nothing for one that has
     its default, and for what other parts of the line fill."""
     argv: list[str] = []
@@ -200,10 +202,10 @@ def format_arguments(options: Any, declared: Iterable[DeclaredOption]) -> list[s
     return [*argv, "--", *arguments] if arguments else argv
 
 
-def extract_part(options: Any, kind: type[Part]) -> Part:
+def extract_base_class_fields(options: Any, base_class: type[Part]) -> Part:
     """Return the fields of ``options`` that ``kind``, a class that it inherits from, has."""
-    declared: Any = kind
-    return kind(**{field.name: getattr(options, field.name) for field in fields(declared)})
+    declared: Any = base_class
+    return base_class(**{field.name: getattr(options, field.name) for field in fields(declared)})
 
 
 def split_at_commas(text: str | None) -> tuple[str, ...]:
@@ -211,7 +213,7 @@ def split_at_commas(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
-def parse_numbers(text: str, field: str, example: str) -> tuple[int, ...]:
+def parse_comma_separated_integers(text: str, field: str, example: str) -> tuple[int, ...]:
     """Return "16,32" as numbers. Raises UsageError that names the piece that is none."""
     pieces = [piece.strip() for piece in text.split(",")]
     for piece in pieces:
@@ -222,13 +224,13 @@ def parse_numbers(text: str, field: str, example: str) -> tuple[int, ...]:
     return tuple(map(int, pieces))
 
 
-def parse_batches(text: str, field: str = "batches") -> tuple[int, ...]:
+def parse_batch_sizes(text: str, field: str = "batches") -> tuple[int, ...]:
     """Return "16,32" as batch sizes. Raises UsageError."""
-    return parse_numbers(text, field, "16,32,64")
+    return parse_comma_separated_integers(text, field, "16,32,64")
 
 
-def check_batches(
-    batches: Sequence[int], field: str = "batch", *, are_distinct: bool = False
+def raise_if_invalid_batch_sizes(
+    batches: Sequence[int], field: str = "batch", *, requires_distinct: bool = False
 ) -> None:
     """Raise UsageError if there is no batch size, one below 1, or a repeated one of
     ``are_distinct``."""
@@ -236,12 +238,12 @@ def check_batches(
         raise UsageError(f"`{field}` names no batch size", f"For example `{field}` 16,32,64")
     if min(batches) < 1:
         raise UsageError(f"`{field}` must be at least 1 (got {min(batches)})")
-    if are_distinct and len(set(batches)) < len(batches):
+    if requires_distinct and len(set(batches)) < len(batches):
         text = f"`{field}` repeats a batch size: {','.join(map(str, batches))}"
         raise UsageError(text, "Name each batch size once")
 
 
-def parse_seconds(text: str) -> float:
+def parse_budget_seconds(text: str) -> float:
     """Return "30m", "2h" or "90s" in seconds. Raises UsageError."""
     units = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())

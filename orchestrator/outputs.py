@@ -111,7 +111,7 @@ class JsonLists(Generic[Record]):
     def names(self) -> tuple[str, ...]:
         """The lists, in order."""
         kind: Any = self.record
-        return tuple(_list_json_keys(kind).values())
+        return tuple(_map_fields_to_json_keys(kind).values())
 
 
 def format_schema_name(output: str) -> str:
@@ -119,31 +119,36 @@ def format_schema_name(output: str) -> str:
     return f"perfctl.{output}/{VERSION}"
 
 
-def find_output(value: Any, candidates: Sequence[str] = ()) -> str | None:
+def find_json_output_name(value: Any, candidates: Sequence[str] = ()) -> str | None:
     """Return the output that a record, or a list of records, is; None if it is none of OUTPUTS.
     An empty list is the list among ``candidates``."""
     if isinstance(value, JsonLists):
-        return _find_output_of_class(value.record)
+        return _find_json_output_name_by_class(value.record)
     if not isinstance(value, list):
-        return _find_output_of_class(type(value))
+        return _find_json_output_name_by_class(type(value))
     if value:
-        return _find_output_of_class(type(value[0]), "[]")
+        return _find_json_output_name_by_class(type(value[0]), "[]")
     return next((name for name in candidates if OUTPUTS[name].endswith("[]")), None)
 
 
-def _find_output_of_class(kind: type, suffix: str = "") -> str | None:
-    path = f"{kind.__module__.removeprefix('perfctl.')}:{kind.__qualname__}{suffix}"
+def _find_json_output_name_by_class(record_class: type, list_suffix: str = "") -> str | None:
+    path = (
+        f"{record_class.__module__.removeprefix('perfctl.')}:{record_class.__qualname__}"
+        f"{list_suffix}"
+    )
     return next((name for name, record in OUTPUTS.items() if record == path), None)
 
 
-def list_returned_outputs(function: Any) -> list[str]:
+def list_annotated_json_outputs(function: Any) -> list[str]:
     """Return the outputs that a function returns, by its annotation."""
     hint = _resolve_type_hints(function).get("return")
     kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     names = [
-        _find_output_of_class(get_args(kind)[0], "[]")
+        _find_json_output_name_by_class(get_args(kind)[0], "[]")
         if get_origin(kind) is list
-        else _find_output_of_class(get_args(kind)[0] if get_origin(kind) is JsonLists else kind)
+        else _find_json_output_name_by_class(
+            get_args(kind)[0] if get_origin(kind) is JsonLists else kind
+        )
         for kind in kinds
         if kind is not None
     ]
@@ -153,7 +158,7 @@ def list_returned_outputs(function: Any) -> list[str]:
 def convert_to_json(value: Any) -> Any:
     """Return ``value`` with objects in place of records, as ``json.dumps`` takes it."""
     kind: Any = type(value)
-    if keys := _list_json_keys(kind):
+    if keys := _map_fields_to_json_keys(kind):
         inlined = getattr(kind, "JSON_INLINED", ())
         json: dict[str, Any] = {}
         for attribute, key in keys.items():
@@ -168,7 +173,7 @@ def convert_to_json(value: Any) -> Any:
 
 
 @cache
-def _list_json_keys(kind: Any) -> dict[str, str]:
+def _map_fields_to_json_keys(kind: Any) -> dict[str, str]:
     """Return field or property -> key of a record, in order; nothing for another class."""
     names = [field.name for field in fields(kind)] if is_dataclass(kind) else []
     names = names or list(getattr(kind, "_fields", ()))
@@ -234,14 +239,18 @@ def build_type_schema(hint: Any) -> dict[str, Any]:
         return {"type": "string"}
     if hasattr(hint, "json_schema"):
         return dict(hint.json_schema())
-    return _build_record_schema(hint) if isinstance(hint, type) and _list_json_keys(hint) else {}
+    return (
+        _build_record_schema(hint)
+        if isinstance(hint, type) and _map_fields_to_json_keys(hint)
+        else {}
+    )
 
 
 def _build_record_schema(kind: type) -> dict[str, Any]:
     hints = _resolve_type_hints(kind)
     texts = _read_field_docstrings(kind)
     properties: dict[str, Any] = {}
-    for name, key in _list_json_keys(kind).items():
+    for name, key in _map_fields_to_json_keys(kind).items():
         if name not in hints:
             method = getattr(kind, name)
             method = method.func if isinstance(method, cached_property) else method.fget
@@ -298,14 +307,14 @@ def build_options_schema(options: Iterable[DeclaredOption]) -> dict[str, Any]:
 
 
 def build_column_schema(
-    kind: str, meaning: str, unit: str = "-", null: str = "never"
+    json_type: str, meaning: str, unit: str = "-", null_meaning: str = "never"
 ) -> dict[str, Any]:
     """Return the schema of a column of a table. ``kind``: its JSON type; ``null``: what null
     means."""
     text = meaning if unit == "-" else f"{meaning} ({unit})"
-    if null == "never":
-        return {"type": kind, "description": text}
-    return {"type": [kind, "null"], "description": f"{text}; null: {null}"}
+    if null_meaning == "never":
+        return {"type": json_type, "description": text}
+    return {"type": [json_type, "null"], "description": f"{text}; null: {null_meaning}"}
 
 
 def _read_field_docstrings(kind: type) -> dict[str, str]:

@@ -32,7 +32,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from perfctl.orchestrator import memory
 from perfctl.orchestrator.errors import PerfctlError
-from perfctl.orchestrator.faults import isolate_failure
+from perfctl.orchestrator.faults import isolate_unexpected_exception
 from perfctl.records.errors import ReportError
 
 T = TypeVar("T")
@@ -88,13 +88,13 @@ class _PythonWarning:
 
 def run_in_workers(
     items: Sequence[T],
-    opened: Opened[T],
+    open_work: Opened[T],
     *,
     processes: int = 1,
-    limit: int = 0,
-    seconds: Callable[[T], float] = lambda item: inf,
-    store: Path | None = None,
-    fork: bool = True,
+    memory_limit_bytes: int = 0,
+    get_time_limit_s: Callable[[T], float] = lambda item: inf,
+    store_path: Path | None = None,
+    may_fork: bool = True,
 ) -> Generator[tuple[T, Iterator[Any]]]:
     """Yield each item with its events, in order: those that the work told as they come, then Done
     or Lost.
@@ -104,48 +104,62 @@ def run_in_workers(
     interpreters only, as torch needs them. Raises what the work raises. No worker is left behind
     the last item, nor where the caller stops before.
     """
-    pool = _Pool(items, opened, processes, limit, seconds, store, fork)
+    pool = _Pool(
+        items, open_work, processes, memory_limit_bytes, get_time_limit_s, store_path, may_fork
+    )
     try:
         for number, item in enumerate(items):
-            events = pool.events(number)
+            events = pool.yield_item_events(number)
             yield item, events
             for _ in events:  # what the caller left of them
                 pass
         for worker in pool.workers:
             with suppress(OSError):  # it closes what it has open
                 worker.connection.send(None)
-            worker.end(kill=False)
+            worker.wait_for_exit(kill=False)
     finally:
         for worker in pool.workers:
-            worker.end(kill=True)
+            worker.wait_for_exit(kill=True)
 
 
-def call_in_worker(name: object, work: Callable[[], R], limit: int, seconds: float = inf) -> R:
+def call_in_worker(
+    error_subject: object, work: Callable[[], R], memory_limit_bytes: int, time_limit_s: float = inf
+) -> R:
     """Return what ``work`` returns in a worker with ``limit`` bytes of memory and this much time.
 
     Raises PerfctlError with one line about ``name`` where it fails, and what ``work`` raises of
     that kind.
     """
     last: Any = None
-    opened = partial(_open_single_call, name, work, limit)
-    for _, events in run_in_workers([None], opened, limit=limit, seconds=lambda item: seconds):
+    opened = partial(_open_single_call, error_subject, work, memory_limit_bytes)
+    for _, events in run_in_workers(
+        [None],
+        opened,
+        memory_limit_bytes=memory_limit_bytes,
+        get_time_limit_s=lambda item: time_limit_s,
+    ):
         *_, last = events
     if isinstance(last, WorkerLost):
-        raise PerfctlError(f"{name}: {last.why}")
+        raise PerfctlError(f"{error_subject}: {last.why}")
     answer: R = last.result
     return answer
 
 
 @contextmanager
 def _open_single_call(
-    name: object, work: Callable[[], Any], limit: int
+    error_subject: object, work: Callable[[], Any], memory_limit_bytes: int
 ) -> Iterator[Callable[[None, Tell], Any]]:
     def raise_perfctl_error(reason: str) -> NoReturn:
         raise PerfctlError(reason)
 
     def run_and_convert_errors(item: None, tell: Tell) -> Any:
         try:
-            with isolate_failure(name, raise_perfctl_error, limit=limit, passing=(OSError,)):
+            with isolate_unexpected_exception(
+                error_subject,
+                raise_perfctl_error,
+                memory_limit_bytes=memory_limit_bytes,
+                exceptions_to_reraise=(OSError,),
+            ):
                 return work()
         except (ReportError, OSError) as error:
             raise PerfctlError(str(error)) from error
@@ -153,23 +167,23 @@ def _open_single_call(
     yield run_and_convert_errors
 
 
-def can_fork(store: Path | None = None) -> bool:
+def can_fork_safely(store_path: Path | None = None) -> bool:
     """Return whether a worker may be forked here: from a process without threads of others, which
     does not have ``store`` open."""
     if threading.current_thread() is not threading.main_thread():
         return False
-    if any(not _is_own_thread(thread) for thread in threading.enumerate()):
+    if any(not _is_main_perfctl_or_rich_thread(thread) for thread in threading.enumerate()):
         return False
-    if store is None:
+    if store_path is None:
         return True
     open_files = []
     for number in os.listdir("/proc/self/fd"):  # noqa: PTH208  as text
         with suppress(OSError):
             open_files.append(os.readlink(f"/proc/self/fd/{number}"))  # noqa: PTH115
-    return str(store.resolve()) not in open_files
+    return str(store_path.resolve()) not in open_files
 
 
-def _is_own_thread(thread: threading.Thread) -> bool:
+def _is_main_perfctl_or_rich_thread(thread: threading.Thread) -> bool:
     work = getattr(thread, "_target", None)
     home = str(getattr(work, "__module__", None) or type(thread).__module__)
     return thread is threading.main_thread() or home.startswith(_OWN_THREADS)
@@ -191,13 +205,13 @@ class _Pool(Generic[T]):
     """The item that the next idle worker gets."""
     heard: dict[int, deque[object]] = field(default_factory=lambda: defaultdict(deque))
 
-    def events(self, number: int) -> Iterator[object]:
+    def yield_item_events(self, item_index: int) -> Iterator[object]:
         """Yield the events of an item until its last."""
         while True:
-            while not self.heard[number]:
-                self._give_items_to_idle_workers(number + AHEAD * self.processes)
+            while not self.heard[item_index]:
+                self._give_items_to_idle_workers(item_index + AHEAD * self.processes)
                 self._receive_worker_events()
-            event = self.heard[number].popleft()
+            event = self.heard[item_index].popleft()
             match event:
                 case _WorkerError(error):
                     raise error
@@ -206,12 +220,12 @@ class _Pool(Generic[T]):
                 case _:
                     yield event
             if isinstance(event, (WorkDone, WorkerLost)):
-                del self.heard[number]
+                del self.heard[item_index]
                 return
 
-    def _give_items_to_idle_workers(self, until: int) -> None:
+    def _give_items_to_idle_workers(self, end_index: int) -> None:
         """Give each idle worker an item; start workers where there are too few."""
-        while self.next < min(until, len(self.items)):
+        while self.next < min(end_index, len(self.items)):
             worker = next((idle for idle in self.workers if idle.item is None), None)
             try:
                 if worker is None and len(self.workers) == self.processes:
@@ -222,7 +236,7 @@ class _Pool(Generic[T]):
                 worker.connection.send((self.items[self.next],))
             except OSError:
                 if worker is not None:  # it died while it had nothing to do
-                    self._remove_worker(worker, kill=True)
+                    self._end_and_remove_worker(worker, kill=True)
                     continue
                 if self.workers:
                     return
@@ -250,9 +264,11 @@ class _Pool(Generic[T]):
                 try:
                     event = worker.connection.recv()
                 except (EOFError, OSError):
-                    event = WorkerLost(_explain_status(self._remove_worker(worker, kill=False)))
+                    event = WorkerLost(
+                        _describe_exit_status(self._end_and_remove_worker(worker, kill=False))
+                    )
             elif worker.deadline < time.monotonic():
-                self._remove_worker(worker, kill=True)
+                self._end_and_remove_worker(worker, kill=True)
                 seconds = self.seconds(self.items[worker.item])
                 event = WorkerLost(f"the process that read it did not end within {seconds:,.0f} s")
             else:
@@ -261,12 +277,12 @@ class _Pool(Generic[T]):
             if isinstance(event, (WorkDone, WorkerLost, _WorkerError)):
                 worker.item = None
 
-    def _remove_worker(self, worker: _Worker, *, kill: bool) -> int:
+    def _end_and_remove_worker(self, worker: _Worker, *, kill: bool) -> int:
         self.workers.remove(worker)
-        return worker.end(kill=kill)
+        return worker.wait_for_exit(kill=kill)
 
 
-def _explain_status(status: int) -> str:
+def _describe_exit_status(status: int) -> str:
     if status >= 0:
         return f"the process that read it ended with exit code {status}"
     is_kill = status == -signal.SIGKILL
@@ -284,9 +300,9 @@ class _Worker:
         self.connection, its_end = Pipe()
         parent = os.getpid()
         with its_end:
-            if fork and can_fork(store):
+            if fork and can_fork_safely(store):
                 with warnings.catch_warnings():
-                    # Python 3.12 and later, about threads: see can_fork
+                    # Python 3.12 and later, about threads: see can_fork_safely
                     warnings.simplefilter("ignore", DeprecationWarning)
                     self._pid = os.fork()
                 if self._pid == 0:
@@ -305,35 +321,35 @@ class _Worker:
             self._pid = os.posix_spawn(sys.executable, command, os.environ, setsid=True)
         self.connection.send((opened, limit))
 
-    def end(self, *, kill: bool) -> int:
+    def wait_for_exit(self, *, kill: bool) -> int:
         """Wait for its end, and end what it has started (nsys, where it reads an .nsys-rep); its
         exit code, or the signal's number below 0."""
         if self._pid == 0:
             return 0
         if kill:
-            self._kill()
+            self._kill_process_group()
         try:
             status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
         except ChildProcessError:  # this process ignores SIGCHLD
             status = 0
-        self._kill()
+        self._kill_process_group()
         self.connection.close()
         self._pid = 0
         return status
 
-    def _kill(self) -> None:
+    def _kill_process_group(self) -> None:
         for send in (os.killpg, os.kill):  # a new process has no group of its own yet
             with suppress(ProcessLookupError):
                 send(self._pid, signal.SIGKILL)
 
 
 def _run_worker(
-    connection: Connection, parent: int, opened: Opened[Any] | None, limit: int
+    connection: Connection, parent: int, open_work: Opened[Any] | None, memory_limit_bytes: int
 ) -> NoReturn:
     """Everything that a worker does; ``opened`` is None in a new interpreter, which is sent it."""
     code = 70
     try:
-        if opened is not None:
+        if open_work is not None:
             os.setsid()
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
@@ -344,10 +360,10 @@ def _run_worker(
             signal.signal(number, signal.SIG_DFL)
         os.dup2(2, 1)  # what a library prints is no result
         gc.freeze()  # walking what the parent has would copy its memory page by page
-        if opened is None:
-            opened, limit = connection.recv()
-        memory.limit_own_memory(limit)
-        _work_on_items(connection, opened)
+        if open_work is None:
+            open_work, memory_limit_bytes = connection.recv()
+        memory.limit_additional_process_memory(memory_limit_bytes)
+        _work_on_items(connection, open_work)
         code = 0
     except MemoryError:
         code = 71
@@ -358,7 +374,7 @@ def _run_worker(
     raise AssertionError
 
 
-def _work_on_items(connection: Connection, opened: Opened[Any]) -> None:
+def _work_on_items(connection: Connection, open_work: Opened[Any]) -> None:
     tell: Tell = connection.send
 
     def send_warning(message: Warning | str, *_: Any, **__: Any) -> None:
@@ -366,7 +382,7 @@ def _work_on_items(connection: Connection, opened: Opened[Any]) -> None:
 
     warnings.showwarning = send_warning
     try:
-        with opened() as work:
+        with open_work() as work:
             while (received := connection.recv()) is not None:
                 (item,) = received
                 tell(WorkDone(work(item, tell)))

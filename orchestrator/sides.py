@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from perfctl.orchestrator import memory
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.events import SILENT, Events
-from perfctl.orchestrator.faults import warn_left_out, work_without_failing_items
+from perfctl.orchestrator.faults import process_all_but_failing_items, warn_run_or_file_skipped
 from perfctl.orchestrator.store import DEFAULT_STORE as DEFAULT
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.stored_runs import load_readable_runs
@@ -36,7 +36,7 @@ def compare_sides(
     """Compare B with A, each as :func:`side` takes it."""
     from perfctl.orchestrator.compare import compare as comparing
 
-    check_gate_share(gate)
+    raise_if_invalid_gate_share(gate)
     limit = memory.parse_memory_limit(memory_limit)
     sides = [load_comparison_side(text, Path(store), messages, limit) for text in (a, b)]
 
@@ -45,19 +45,19 @@ def compare_sides(
             replace(side, runs=tuple(run for of_side, run in runs if of_side is side))
             for side in sides
         )
-        return comparing.compare_two_sides(*whole_sides, gate=gate, anyway=anyway)
+        return comparing.compare_two_sides(*whole_sides, gate=gate, is_forced=anyway)
 
     runs = [(side, run) for side in sides for run in side.runs]
-    return work_without_failing_items(runs, compare_runs, lambda item: _name_run(*item))
+    return process_all_but_failing_items(runs, compare_runs, lambda item: _format_run_name(*item))
 
 
-def check_gate_share(gate: float) -> None:
+def raise_if_invalid_gate_share(gate: float) -> None:
     """Raise UsageError for what is no share."""
     if not (isfinite(gate) and gate >= 0):
         raise UsageError(f"`gate` must be 0 or more, got {gate}", "0.05 is 5%")
 
 
-def _name_run(side: ComparisonSide, run: Run) -> str:
+def _format_run_name(side: ComparisonSide, run: Run) -> str:
     """Return "run 3 of before.db", or "run 3"."""
     name = f"run {run.id}"
     return name if side.label == name else f"{name} of {side.label}"
@@ -67,7 +67,7 @@ def load_comparison_side(
     reference: Path | str | int,
     store: Path,
     messages: Events = SILENT,
-    limit: int = 0,
+    memory_limit: int = 0,
 ) -> ComparisonSide:
     """The runs of one side. Raises UsageError when nothing has that name, PerfctlError,
     ReportError, StoreError.
@@ -84,9 +84,9 @@ def load_comparison_side(
         if path.name == DEFAULT.name:  # the folder's name tells two of them apart
             label = f"{path.resolve().parent.name}/{path.name}"
         runs = (
-            _load_newest_with_repeats(path)
+            _load_newest_runs_with_repeats(path)
             if is_results_database(path)
-            else _ingest_temporarily(path, messages, limit)
+            else _ingest_into_temporary_store(path, messages, memory_limit)
         )
     else:
         label, runs = _load_runs_and_label_from_store(text, store)
@@ -108,9 +108,9 @@ def is_results_database(path: Path) -> bool:
     return read_application_id(head) == database.APPLICATION_ID
 
 
-def _load_newest_with_repeats(path: Path) -> list[Run]:
+def _load_newest_runs_with_repeats(path: Path) -> list[Run]:
     with database.open_store_for_reading(path) as connection:
-        newest = read.list_run_ids(connection, latest_of_each=True)
+        newest = read.list_run_ids(connection, latest_per_configuration=True)
         with_repeats = {
             run_id for run in newest for run_id in (run, *read.list_repeat_ids(connection, run))
         }
@@ -145,7 +145,7 @@ def _load_runs_and_label_from_store(text: str, store: Path) -> tuple[str, list[R
     raise UsageError(problem, f"Known: {listed}" if listed else other)
 
 
-def _ingest_temporarily(path: Path, messages: Events, limit: int) -> list[Run]:
+def _ingest_into_temporary_store(path: Path, messages: Events, memory_limit: int) -> list[Run]:
     """Read reports into a temporary store, as ``perfctl ingest`` does. Of several, those that
     cannot be read are skipped."""
     from perfctl.orchestrator.ingest.context import (
@@ -155,21 +155,25 @@ def _ingest_temporarily(path: Path, messages: Events, limit: int) -> list[Run]:
         NoteSent,
         ReportFailed,
     )
-    from perfctl.orchestrator.ingest.find import ReportSource, find_batch_in_name, list_reports
+    from perfctl.orchestrator.ingest.find import (
+        ReportSource,
+        find_single_batch_in_name,
+        list_report_and_run_paths,
+    )
     from perfctl.orchestrator.ingest.ingest import ingest_tasks
     from perfctl.orchestrator.store.write import SweepFacts
 
-    files = list_reports(path) if path.is_dir() else [path]
+    files = list_report_and_run_paths(path) if path.is_dir() else [path]
     if not files:
         raise UsageError(f"{path}: no report in this folder", "Name the report file itself")
     sweep = SweepFacts(path.name, "ingest", None, None)
     tasks = [
-        IngestTask(ReportSource(file, file), sweep, NameFacts(find_batch_in_name(file)))
+        IngestTask(ReportSource(file, file), sweep, NameFacts(find_single_batch_in_name(file)))
         for file in files
     ]
     with tempfile.TemporaryDirectory(prefix="perfctl-compare-") as folder:
         store = Path(folder, DEFAULT)
-        settings = IngestSettings(store, again=True, limit=limit)
+        settings = IngestSettings(store, again=True, limit=memory_limit)
         for _, events in ingest_tasks(tasks, settings):
             for event in events:
                 match event:
@@ -178,7 +182,7 @@ def _ingest_temporarily(path: Path, messages: Events, limit: int) -> list[Run]:
                     case ReportFailed(text) if len(files) == 1:
                         raise PerfctlError(text)
                     case ReportFailed(text, is_expected):
-                        warn_left_out(f"skipped: {text}" if is_expected else text)
+                        warn_run_or_file_skipped(f"skipped: {text}" if is_expected else text)
         if not store.exists():
             return []
         with database.open_store_for_reading(store) as connection:

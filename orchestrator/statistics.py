@@ -75,13 +75,13 @@ class _LogMean:
     freedom: float
 
 
-def compute_95_interval_of_mean(values: Sequence[float]) -> tuple[float, float] | None:
+def compute_geometric_mean_95_interval(values: Sequence[float]) -> tuple[float, float] | None:
     """Return the 95% interval of the typical value of several runs (Student's t on logarithms);
     None for one run, or a 0."""
     if len(values) < 2 or min(values) <= 0:
         return None
-    mean = _compute_run_mean(values)
-    reach = compute_t_quantile(CONFIDENCE, mean.freedom) * math.sqrt(mean.variance)
+    mean = _compute_log_mean_over_runs(values)
+    reach = compute_two_sided_t_quantile(CONFIDENCE, mean.freedom) * math.sqrt(mean.variance)
     return math.exp(mean.value - reach), math.exp(mean.value + reach)
 
 
@@ -101,7 +101,7 @@ def compute_wilson_interval(share: float, count: int) -> tuple[float, float]:
     return max(middle - reach, 0.0), min(middle + reach, 1.0)
 
 
-def compare_samples(
+def compute_b_over_a_interval(
     a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]
 ) -> RatioInterval | UntestedRatio:
     """Return B over A, each a list of runs of steps, or why it is unknown.
@@ -119,13 +119,13 @@ def compare_samples(
     if is_single:
         if (reason := _explain_too_few_steps(len(a[0]), len(b[0]))) is not None:
             return UntestedRatio(reason, needs_repeats=True)
-        mean_a, mean_b = _compute_step_mean(a[0]), _compute_step_mean(b[0])
+        mean_a, mean_b = _compute_log_mean_over_steps(a[0]), _compute_log_mean_over_steps(b[0])
         counts = f"{len(a[0])} and {len(b[0])} steps"
         basis = f"{counts} of one run each; the spread between runs is unknown"
         same = "every step took the same time"
     else:
-        mean_a = _compute_run_mean(medians_a, medians_b)
-        mean_b = _compute_run_mean(medians_b, medians_a)
+        mean_a = _compute_log_mean_over_runs(medians_a, medians_b)
+        mean_b = _compute_log_mean_over_runs(medians_b, medians_a)
         basis, same = f"{len(a)} and {len(b)} runs", SAME
         if 1 in (len(a), len(b)):
             single = "A" if len(a) == 1 else "B"
@@ -138,9 +138,11 @@ def compare_samples(
         parts = (mean.variance**2 / mean.freedom for mean in (mean_a, mean_b))
         freedom = variance**2 / sum(parts)
     change, error = mean_b.value - mean_a.value, math.sqrt(variance)
-    reach = compute_t_quantile(CONFIDENCE, freedom) * error
+    reach = compute_two_sided_t_quantile(CONFIDENCE, freedom) * error
     low, high = (math.exp(min(max(end, -700.0), 700.0)) for end in (change - reach, change + reach))
-    return RatioInterval(low, high, compute_t_p_value(change / error, freedom), basis, freedom)
+    return RatioInterval(
+        low, high, compute_two_sided_t_p_value(change / error, freedom), basis, freedom
+    )
 
 
 def _explain_too_few_steps(steps_a: int, steps_b: int) -> str | None:
@@ -159,25 +161,27 @@ def _explain_too_few_steps(steps_a: int, steps_b: int) -> str | None:
     return None
 
 
-def _compute_run_mean(values: Sequence[float], other_values: Sequence[float] = ()) -> _LogMean:
+def _compute_log_mean_over_runs(
+    values: Sequence[float], spread_source: Sequence[float] = ()
+) -> _LogMean:
     """Return the mean of runs; of a single one with the spread of ``others``."""
     if len(values) == 1:
-        several = _compute_run_mean(other_values)
+        several = _compute_log_mean_over_runs(spread_source)
         variance = several.variance * (several.freedom + 1)
         return _LogMean(math.log(values[0]), variance, several.freedom)
     logs = [math.log(value) for value in values]
     return _LogMean(statistics.fmean(logs), statistics.variance(logs) / len(logs), len(logs) - 1)
 
 
-def _compute_step_mean(values: Sequence[float]) -> _LogMean:
+def _compute_log_mean_over_steps(values: Sequence[float]) -> _LogMean:
     """Return the mean of steps; autocorrelated ones count for fewer."""
     logs = [math.log(value) for value in values]
-    correlation = compute_autocorrelation(logs)
+    correlation = compute_lag1_autocorrelation(logs)
     count = max(len(logs) * (1 - correlation) / (1 + correlation), 2.0)
     return _LogMean(statistics.fmean(logs), statistics.variance(logs) / count, count - 1)
 
 
-def compute_autocorrelation(values: Sequence[float]) -> float:
+def compute_lag1_autocorrelation(values: Sequence[float]) -> float:
     """Return the correlation of each value with the next, 0 to 0.95, with the bias of a short
     series, (1 + 4 r)/n, corrected."""
     mean, count = statistics.fmean(values), len(values)
@@ -202,7 +206,7 @@ class WideInterval:
     """What they are: steps, epochs, runs, images."""
 
     @property
-    def steps_needed_text(self) -> str:
+    def additional_values_text(self) -> str:
         """ "about 40 more steps"."""
         if self.more > MANY:
             return f"more than {MANY:,} more {self.unit}"
@@ -215,12 +219,16 @@ class WideInterval:
     def reason(self) -> str:
         return (
             f"unknown: its 95% interval is wider than {self.bound}; "
-            f"{self.steps_needed_text} would decide"
+            f"{self.additional_values_text} would decide"
         )
 
 
-def judge_interval_width(
-    width: Callable[[int], float], now: int, unit: str, limit: float, bound: str
+def explain_wide_interval(
+    compute_width: Callable[[int], float],
+    count: int,
+    unit: str,
+    max_width: float,
+    max_width_text: str,
 ) -> WideInterval | None:
     """Judge an interval: None where it is narrow enough to be shown. Speedups, repeats and shares
     go through here.
@@ -228,60 +236,66 @@ def judge_interval_width(
     width: how wide it is with so many values, ``now`` of which there are. limit: the widest that is
     shown, ``bound`` in words.
     """
-    if width(now) <= limit:
+    if compute_width(count) <= max_width:
         return None
-    low, high = now, 2 * now
-    while width(high) > limit:
+    low, high = count, 2 * count
+    while compute_width(high) > max_width:
         low, high = high, high * 2
-        if low - now > MANY:
-            return WideInterval(bound, low - now, unit)
+        if low - count > MANY:
+            return WideInterval(max_width_text, low - count, unit)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if width(middle) <= limit else (middle, high)
-    return WideInterval(bound, high - now, unit)
+        low, high = (low, middle) if compute_width(middle) <= max_width else (middle, high)
+    return WideInterval(max_width_text, high - count, unit)
 
 
-def judge_ratio_interval(
-    ratio: RatioInterval, now: int, unit: str, factor: float = WIDEST
+def explain_wide_ratio_interval(
+    ratio: RatioInterval, values_per_side: int, unit: str, max_factor: float = WIDEST
 ) -> WideInterval | None:
     """Return whether the interval of a comparison whose sides have ``now`` values says nothing:
     error and degrees of freedom change with their number alone.
 
     factor: how far apart the interval's ends may be.
     """
-    error = (math.log(ratio.high) - math.log(ratio.low)) / compute_t_quantile(
+    error = (math.log(ratio.high) - math.log(ratio.low)) / compute_two_sided_t_quantile(
         CONFIDENCE, ratio.freedom
     )
 
     def compute_width(count: int) -> float:
-        growth = count / now
-        return compute_t_quantile(CONFIDENCE, ratio.freedom * growth) * error / math.sqrt(growth)
+        growth = count / values_per_side
+        return (
+            compute_two_sided_t_quantile(CONFIDENCE, ratio.freedom * growth)
+            * error
+            / math.sqrt(growth)
+        )
 
-    return judge_interval_width(
-        compute_width, now, unit, math.log(factor), f"a factor of {factor:g}"
+    return explain_wide_interval(
+        compute_width, values_per_side, unit, math.log(max_factor), f"a factor of {max_factor:g}"
     )
 
 
-def judge_run_interval(values: Sequence[float]) -> WideInterval | None:
+def explain_wide_run_interval(values: Sequence[float]) -> WideInterval | None:
     """Judge the interval of the typical value of several runs, as ``interval`` gives it."""
-    deviation = math.sqrt(_compute_run_mean(values).variance * len(values))
+    deviation = math.sqrt(_compute_log_mean_over_runs(values).variance * len(values))
 
     def compute_width(count: int) -> float:
-        return 2 * compute_t_quantile(CONFIDENCE, count - 1) * deviation / math.sqrt(count)
+        return (
+            2 * compute_two_sided_t_quantile(CONFIDENCE, count - 1) * deviation / math.sqrt(count)
+        )
 
-    return judge_interval_width(
+    return explain_wide_interval(
         compute_width, len(values), "runs", math.log(WIDEST), f"a factor of {WIDEST:g}"
     )
 
 
-def judge_share_interval(share: float, count: int) -> WideInterval | None:
+def explain_wide_share_interval(share: float, count: int) -> WideInterval | None:
     """Judge the interval of a share (0..1) of ``count`` that ``compute_wilson_interval`` gives."""
 
     def compute_width(number: int) -> float:
         low, high = compute_wilson_interval(share, number)
         return high - low
 
-    return judge_interval_width(
+    return explain_wide_interval(
         compute_width, count, "images", WIDEST_SHARE, f"{WIDEST_SHARE * 100:g} percentage points"
     )
 
@@ -299,23 +313,23 @@ def compute_fisher_interval(
     return math.tanh(middle - reach), math.tanh(middle + reach)
 
 
-def adjust_by_holm(chances: Mapping[K, float]) -> dict[K, float]:
+def adjust_p_values_by_holm(p_values: Mapping[K, float]) -> dict[K, float]:
     """p-values adjusted so that, where nothing differs, any of them is below 0.05 with a chance of
     5%."""
-    ordered = sorted(chances, key=chances.__getitem__)
+    ordered = sorted(p_values, key=p_values.__getitem__)
     raised = (
-        min(chances[key] * remaining, 1.0)
+        min(p_values[key] * remaining, 1.0)
         for key, remaining in zip(ordered, range(len(ordered), 0, -1), strict=True)
     )
     return dict(zip(ordered, accumulate(raised, max), strict=True))
 
 
-def compute_t_p_value(t: float, freedom: float) -> float:
+def compute_two_sided_t_p_value(t: float, freedom: float) -> float:
     """Two-sided p-value of Student's t."""
-    return _compute_incomplete_beta(freedom / (freedom + t * t), freedom / 2, 0.5)
+    return _compute_regularized_incomplete_beta(freedom / (freedom + t * t), freedom / 2, 0.5)
 
 
-def compute_t_quantile(confidence: float, freedom: float) -> float:
+def compute_two_sided_t_quantile(confidence: float, freedom: float) -> float:
     """The t with ``confidence`` between -t and t; by Newton's method, which comes from 0 and goes
     past nothing: the p-value falls ever more slowly."""
     log_height = (
@@ -324,26 +338,26 @@ def compute_t_quantile(confidence: float, freedom: float) -> float:
     t = 0.0
     for _ in range(200):
         density = math.exp(log_height - (freedom + 1) / 2 * math.log1p(t * t / freedom))
-        step = (compute_t_p_value(t, freedom) - (1 - confidence)) / (2 * density)
+        step = (compute_two_sided_t_p_value(t, freedom) - (1 - confidence)) / (2 * density)
         t += step
         if abs(step) <= 1e-8 * t or t >= 1e12:  # the next step would be the square of that
             break
     return t
 
 
-def _compute_incomplete_beta(x: float, a: float, b: float) -> float:
+def _compute_regularized_incomplete_beta(x: float, a: float, b: float) -> float:
     """Regularised: I_x(a, b)."""
     if x <= 0 or x >= 1:
         return 0.0 if x <= 0 else 1.0
     if x > (a + 1) / (a + b + 2):
-        return 1 - _compute_incomplete_beta(1 - x, b, a)
+        return 1 - _compute_regularized_incomplete_beta(1 - x, b, a)
     front = (
         math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
     )
-    return math.exp(front) / a * _evaluate_beta_fraction(x, a, b)
+    return math.exp(front) / a * _evaluate_beta_continued_fraction(x, a, b)
 
 
-def _evaluate_beta_fraction(x: float, a: float, b: float) -> float:
+def _evaluate_beta_continued_fraction(x: float, a: float, b: float) -> float:
     """1/(1 + d1/(1 + d2/(1 + ...))) from front to back (Lentz), with the d of DLMF 8.17.22."""
     tiny = 1e-300
     value, c, d = 2.0, 2.0, 1.0

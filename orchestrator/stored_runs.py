@@ -12,7 +12,11 @@ from typing import Any, NoReturn, TypeVar
 
 from perfctl.orchestrator import pool
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError
-from perfctl.orchestrator.faults import isolate_failure, warn_left_out, work_without_failing_items
+from perfctl.orchestrator.faults import (
+    isolate_unexpected_exception,
+    process_all_but_failing_items,
+    warn_run_or_file_skipped,
+)
 from perfctl.orchestrator.ledger.prepared import Study, group_into_studies
 from perfctl.orchestrator.store import DEFAULT_STORE, database, read
 from perfctl.parsers import pause_garbage_collection
@@ -32,53 +36,64 @@ _Outcome = tuple[Any, PartlyDone | None]
 
 
 def load_readable_runs(
-    connection: sqlite3.Connection, ids: Iterable[int], calls_max: int = 0
+    connection: sqlite3.Connection, ids: Iterable[int], max_op_calls: int = 0
 ) -> list[Run]:
     """Whole runs, in the order asked for, without those that cannot be read, with the ``calls_max``
     longest operators and calls of each. Raises StoreError when one is not there."""
-    return _read_each_run(
-        connection, ids, lambda run_id: read.load_run(connection, run_id, calls_max)
+    return _read_runs_skipping_unreadable(
+        connection, ids, lambda run_id: read.load_run(connection, run_id, max_op_calls)
     )
 
 
 def runs(store: Path | str = DEFAULT_STORE, *, sweep: int | None = None) -> list[Run]:
     """Return every run of a results database, or of one sweep, with all of its rows, oldest first.
     Raises StoreError if there is no database."""
-    return _load_store_runs(Path(store), sweep, latest_of_each=False)
+    return _load_store_runs(Path(store), sweep, latest_per_configuration=False)
 
 
-def load_newest_runs(store: Path, sweep: int | None = None) -> list[Run]:
+def load_latest_runs_per_configuration(store: Path, sweep: int | None = None) -> list[Run]:
     """Return the newest run of each kind, whole: what a page shows. Raises StoreError if there is
     no store."""
-    return _load_store_runs(store, sweep, latest_of_each=True)
+    return _load_store_runs(store, sweep, latest_per_configuration=True)
 
 
-def _load_store_runs(store: Path, sweep: int | None, *, latest_of_each: bool) -> list[Run]:
+def _load_store_runs(
+    store: Path, sweep: int | None, *, latest_per_configuration: bool
+) -> list[Run]:
     with database.open_store_for_reading(store) as connection, pause_garbage_collection():
         return load_readable_runs(
-            connection, read.list_run_ids(connection, sweep=sweep, latest_of_each=latest_of_each)
+            connection,
+            read.list_run_ids(
+                connection, sweep=sweep, latest_per_configuration=latest_per_configuration
+            ),
         )
 
 
-def load_outlines(connection: sqlite3.Connection, ids: Iterable[int]) -> list[Run]:
+def load_runs_without_report_rows(connection: sqlite3.Connection, ids: Iterable[int]) -> list[Run]:
     """These runs with their devices and nothing else of their reports. Raises what
     :func:`loaded` raises."""
-    return _read_each_run(connection, ids, lambda run_id: read.load_run_outline(connection, run_id))
+    return _read_runs_skipping_unreadable(
+        connection, ids, lambda run_id: read.load_run_without_report_rows(connection, run_id)
+    )
 
 
-def _read_each_run(
+def _read_runs_skipping_unreadable(
     connection: sqlite3.Connection, ids: Iterable[int], read_one: Callable[[int], Run]
 ) -> list[Run]:
     store = Path(connection.execute("PRAGMA database_list").fetchone()[2]).name
     runs: list[Run] = []
     for run_id in ids:
-        with _skip_unreadable_run(f"{store}: run {run_id}", warn_left_out):
+        with _skip_unreadable_run(f"{store}: run {run_id}", warn_run_or_file_skipped):
             runs.append(read_one(run_id))
     return runs
 
 
 def load_sweep_runs(
-    store: Path, names: Sequence[str], *, latest_of_each: bool = True, folder: str = ""
+    store: Path,
+    sweep_names: Sequence[str],
+    *,
+    latest_per_configuration: bool = True,
+    artifact_folder: str = "",
 ) -> list[Run]:
     """Return the newest run of each kind, or every run, of these sweeps, whole, oldest sweep first;
     without those whose reports lie outside of ``folder`` (a path as the database has them).
@@ -88,10 +103,13 @@ def load_sweep_runs(
     """
     with database.open_store_for_reading(store) as connection:
         numbers = {row["name"]: row["id"] for row in reversed(read.list_sweeps(connection))}
-        chosen = sorted(numbers[name] for name in names if name in numbers)
+        chosen = sorted(numbers[name] for name in sweep_names if name in numbers)
         ids = (
             read.list_run_ids(
-                connection, sweep=number, latest_of_each=latest_of_each, folder=folder
+                connection,
+                sweep=number,
+                latest_per_configuration=latest_per_configuration,
+                artifact_folder=artifact_folder,
             )
             for number in chosen
         )
@@ -99,29 +117,29 @@ def load_sweep_runs(
 
 
 @contextmanager
-def _skip_unreadable_run(name: str, failed: Callable[[str], None]) -> Iterator[None]:
+def _skip_unreadable_run(name: str, on_failure: Callable[[str], None]) -> Iterator[None]:
     """What cannot be read or analysed of a stored run costs the block only: ``failed`` is told in
     one line."""
     name = f"{name} cannot be analysed"
-    with isolate_failure(name, failed):
+    with isolate_unexpected_exception(name, on_failure):
         try:
             yield
         except read.BadStoredRecord as error:
-            failed(f"{name}: {error}. {_REMEDY}")
+            on_failure(f"{name}: {error}. {_REMEDY}")
         except sqlite3.DatabaseError as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if code not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
                 raise
-            failed(f"{name}: the store is damaged ({error}). {_REMEDY}")
+            on_failure(f"{name}: the store is damaged ({error}). {_REMEDY}")
 
 
-def analyse_each_study(
+def run_work_per_study(
     store: Path,
-    listed: Sequence[Run],
+    run_outlines: Sequence[Run],
     work: Callable[[Sequence[Run]], R],
     *,
-    beside: bool = False,
-    plain: bool = False,
+    group_related_studies: bool = False,
+    is_result_picklable: bool = False,
 ) -> Iterator[R]:
     """What ``work`` makes of the runs of each study, whole, one study after the other: a process
     holds no more than one.
@@ -133,12 +151,16 @@ def analyse_each_study(
     """
 
     all_studies = (
-        analyse_runs(listed, lambda some: list(group_into_studies(some))) if listed else []
+        run_work_without_failing_runs(run_outlines, lambda some: list(group_into_studies(some)))
+        if run_outlines
+        else []
     )
     groups = [
         sorted(ids) if len(group) > 1 else ids
         for group in (
-            _batch_related_studies(all_studies) if beside else ([study] for study in all_studies)
+            _batch_related_studies(all_studies)
+            if group_related_studies
+            else ([study] for study in all_studies)
         )
         if (ids := [run.id for study in group for run in study.runs])
     ]
@@ -146,14 +168,23 @@ def analyse_each_study(
     @contextmanager
     def open_store() -> Iterator[Callable[[list[int], object], _Outcome]]:
         with database.open_store_for_reading(store) as connection, pause_garbage_collection():
-            yield lambda ids, _: _analyse_or_catch(load_readable_runs(connection, ids), work)
+            yield lambda ids, _: _run_work_or_catch_partly_done(
+                load_readable_runs(connection, ids), work
+            )
 
     processes = min(len(os.sched_getaffinity(0)), MOST, len(groups))
-    if plain and len(listed) >= MANY and processes > 1 and pool.can_fork(store):
-        yield from _drop_empty_outcomes(_run_in_workers(groups, open_store, processes))
+    if (
+        is_result_picklable
+        and len(run_outlines) >= MANY
+        and processes > 1
+        and pool.can_fork_safely(store)
+    ):
+        yield from _yield_results_or_raise_last_error(
+            _run_in_workers(groups, open_store, processes)
+        )
         return
     with open_store() as make:
-        yield from _drop_empty_outcomes(make(ids, None) for ids in groups)
+        yield from _yield_results_or_raise_last_error(make(ids, None) for ids in groups)
 
 
 def _run_in_workers(
@@ -195,18 +226,18 @@ def _raise_partly_done(message: str) -> NoReturn:
     raise PartlyDone(message)
 
 
-def analyse_run_or_end(run: Run, work: Callable[[], R]) -> R:
+def run_work_or_raise_partly_done(run: Run, work: Callable[[], R]) -> R:
     """What ``work`` makes of one run. Raises PartlyDone where it fails unexpectedly."""
-    with isolate_failure(
-        f"run {run.id} cannot be analysed", _raise_partly_done, passing=(OSError,)
+    with isolate_unexpected_exception(
+        f"run {run.id} cannot be analysed", _raise_partly_done, exceptions_to_reraise=(OSError,)
     ):
         return work()
 
 
-def analyse_runs(runs: Sequence[Run], work: Callable[[Sequence[Run]], R]) -> R:
+def run_work_without_failing_runs(runs: Sequence[Run], work: Callable[[Sequence[Run]], R]) -> R:
     """What ``work`` makes of these runs, or of those of them that it does not fail on
     unexpectedly."""
-    return work_without_failing_items(
+    return process_all_but_failing_items(
         runs,
         work,
         lambda run: (
@@ -215,22 +246,26 @@ def analyse_runs(runs: Sequence[Run], work: Callable[[Sequence[Run]], R]) -> R:
     )
 
 
-def analyse_each_group(
+def run_work_per_group(
     groups: Iterable[Sequence[Run]], work: Callable[[Sequence[Run]], R]
 ) -> Iterator[R]:
     """The same for one group of runs after the other; one of which nothing is left is passed over,
     if there are others."""
-    yield from _drop_empty_outcomes(_analyse_or_catch(runs, work) for runs in groups)
+    yield from _yield_results_or_raise_last_error(
+        _run_work_or_catch_partly_done(runs, work) for runs in groups
+    )
 
 
-def _analyse_or_catch(runs: Sequence[Run], work: Callable[[Sequence[Run]], R]) -> _Outcome:
+def _run_work_or_catch_partly_done(
+    runs: Sequence[Run], work: Callable[[Sequence[Run]], R]
+) -> _Outcome:
     try:
-        return (analyse_runs(runs, work) if runs else None), None
+        return (run_work_without_failing_runs(runs, work) if runs else None), None
     except PartlyDone as error:
         return None, error
 
 
-def _drop_empty_outcomes(outcomes: Iterable[_Outcome]) -> Iterator[Any]:
+def _yield_results_or_raise_last_error(outcomes: Iterable[_Outcome]) -> Iterator[Any]:
     """Yield what was made of groups; raise the last error where nothing was made of any."""
     failed, has_result = None, False
     for result, error in outcomes:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from perfctl.parsers.common.parts import RunInFile, parse_each_run_of_file
 from perfctl.parsers.unknown import LFS, explain_unknown_file
 from perfctl.records.errors import ReportError, convert_os_errors
-from perfctl.records.sqlite_header import HEADER_BYTES, read_stated_size
+from perfctl.records.sqlite_header import HEADER_BYTES, read_file_size_from_header
 
 if TYPE_CHECKING:
     from perfctl.records.report import Report
@@ -27,13 +27,13 @@ __all__ = [
     "Parser",
     "ReportError",
     "RunInFile",
-    "drop_member_files",
     "find_graph_capture_traces",
     "find_leading_file",
     "find_report_paths",
     "parse",
     "pause_garbage_collection",
     "reports",
+    "select_leading_report_files",
     "sniff",
 ]
 
@@ -271,7 +271,7 @@ def sniff(path: Path | str) -> Parser | None:
 
 
 @lru_cache(maxsize=1 << 17)
-def _find_parser_of_file(path: Path, version: tuple[int, int, int]) -> Parser | None:
+def _find_parser_of_file(path: Path, file_identity: tuple[int, int, int]) -> Parser | None:
     """Return the parser of a file. A folder's files are asked for again and again; ``version``
     tells a file from another that takes its place."""
     with path.open("rb") as file:
@@ -288,7 +288,7 @@ def is_pipe_socket_or_device(path: Path) -> bool:
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
-def refuse_pipe_socket_or_device(path: Path) -> None:
+def raise_if_pipe_socket_or_device(path: Path) -> None:
     """Raises ReportError for what ``is_pipe_socket_or_device``."""
     if is_pipe_socket_or_device(path):
         raise ReportError(
@@ -318,7 +318,7 @@ def parse(
     path = Path(path)
     if not path.exists():
         raise ReportError(path, "unknown", "file not found", "Check the path")
-    refuse_pipe_socket_or_device(path)
+    raise_if_pipe_socket_or_device(path)
     if path.is_file() and path.stat().st_size == 0:
         remedy = "The profiler wrote nothing. Check its log and run it again"
         raise ReportError(path, "unknown", "the file is empty", remedy)
@@ -331,7 +331,7 @@ def parse(
         return parser.parse(path, source=source, single_operators=single_operators, capture=capture)
 
 
-def reports(path: Path | str, **options: Any) -> Iterator[RunInFile]:
+def parse_every_run(path: Path | str, **options: Any) -> Iterator[RunInFile]:
     """Read every run that a file holds: logs often have the outputs of several in a row.
     ``options``: those of ``parse``.
 
@@ -353,7 +353,7 @@ def reports(path: Path | str, **options: Any) -> Iterator[RunInFile]:
 
 
 def find_report_paths(
-    path: Path, is_one: Callable[[Path], bool] = lambda folder: False
+    path: Path, is_single_report: Callable[[Path], bool] = lambda folder: False
 ) -> list[Path]:
     """Return the reports at ``path``: itself when it is one, else every report below it, sorted;
     hidden names are left out.
@@ -368,7 +368,7 @@ def find_report_paths(
         if (
             path.is_file()
             or is_pipe_socket_or_device(path)
-            or is_one(path)
+            or is_single_report(path)
             or sniff(path) is not None
         ):
             yield path
@@ -381,10 +381,10 @@ def find_report_paths(
             elif child.is_file() and child.stat().st_size and sniff(child) is not None:
                 yield child
 
-    return drop_member_files(find_reports_below(path))
+    return select_leading_report_files(find_reports_below(path))
 
 
-def drop_member_files(paths: Iterable[Path]) -> list[Path]:
+def select_leading_report_files(paths: Iterable[Path]) -> list[Path]:
     """Return those of the paths that are not read as part of another one of them."""
     firsts = {path: find_leading_file(path) for path in paths}
     return [path for path, first in firsts.items() if first == path or first not in firsts]
@@ -414,10 +414,10 @@ def find_leading_file(path: Path) -> Path:
     return path
 
 
-def is_incomplete_file(path: Path) -> bool:
+def is_empty_truncated_or_lfs_file(path: Path) -> bool:
     """Return whether the file is incomplete: empty, a git-LFS pointer, or an SQLite file that is
     cut off."""
     size = path.stat().st_size
     with path.open("rb") as file:
         head = file.read(HEADER_BYTES)
-    return not size or head.startswith(LFS) or size < read_stated_size(head)
+    return not size or head.startswith(LFS) or size < read_file_size_from_header(head)

@@ -19,7 +19,7 @@ class AllocatorReading(NamedTuple):
     reserved: int | None
 
 
-def make_memory_samples(devices: Mapping[int, Iterable[AllocatorReading]]) -> list[Sample]:
+def make_allocator_samples(devices: Mapping[int, Iterable[AllocatorReading]]) -> list[Sample]:
     """Return samples by device and time; of more than CURVE readings of a GPU the highest of each
     part."""
     unknown = (None,) * 6
@@ -32,11 +32,11 @@ def make_memory_samples(devices: Mapping[int, Iterable[AllocatorReading]]) -> li
             reserved_bytes=reading.reserved,
         )
         for device, readings in sorted(devices.items())
-        for reading in keep_peak_readings(sorted(readings, key=lambda reading: reading.at_ns))
+        for reading in downsample_keeping_peaks(sorted(readings, key=lambda reading: reading.at_ns))
     ]
 
 
-def keep_peak_readings(
+def downsample_keeping_peaks(
     readings: list[AllocatorReading], max_readings: int = CURVE
 ) -> list[AllocatorReading]:
     """Return at most ``max_readings`` of the readings, which is at least 2: the peaks of equal

@@ -62,7 +62,7 @@ class EnclosingRanges(NamedTuple):
     layer: npt.NDArray[Any]
     """Innermost range that names a layer; other ranges may lie between it and the call."""
     step: npt.NDArray[Any]
-    """By time (see ``_find_in_time``) where the call's own thread has none."""
+    """By time (see ``_find_marked_by_time_in_process``) where the call's own thread has none."""
 
 
 class IntervalNest:
@@ -75,7 +75,7 @@ class IntervalNest:
         self._group, self._start, self._end = (
             values[self._order] for values in (group, start, end)
         )
-        self._rungs = _build_ancestor_ladder(self._group, self._end)
+        self._rungs = _build_binary_lifting_ancestors(self._group, self._end)
         self._numbers = np.append(self._order, NOBODY)
         values, firsts = np.unique(self._group, return_index=True)
         self._bounds = list(zip(values, firsts, np.append(firsts[1:], len(group)), strict=False))
@@ -84,7 +84,7 @@ class IntervalNest:
     def find_parents(self) -> Integers:
         """Return the index of the interval directly around each one, NOBODY at the top."""
         parents = np.full(len(self._order), NOBODY)
-        parents[self._order] = _take_or_nobody(self._order, self._rungs[0])
+        parents[self._order] = _lookup_or_nobody(self._order, self._rungs[0])
         return parents
 
     def compute_depths(self) -> Integers:
@@ -98,7 +98,7 @@ class IntervalNest:
         unsorted[self._order] = depths
         return unsorted
 
-    def locate_starts(self, group: Integers, start: Integers) -> Integers:
+    def find_last_started_positions(self, group: Integers, start: Integers) -> Integers:
         """Return where ``start`` falls among the intervals of its group: the input of
         ``innermost``."""
         places = np.full(len(start), NOBODY)
@@ -110,20 +110,20 @@ class IntervalNest:
             places[members] = np.where(before > 0, first + before - 1, NOBODY)
         return places
 
-    def find_innermost_around(self, places: Integers, end: Integers) -> Integers:
+    def find_innermost_around(self, positions: Integers, end: Integers) -> Integers:
         """Return the index of the innermost interval around each (place, end), NOBODY where there
         is none."""
         return np.asarray(
-            self._numbers[_climb_to_enclosing_interval(self._rungs, self._end, places, end)]
+            self._numbers[_climb_to_enclosing_interval(self._rungs, self._end, positions, end)]
         )
 
-    def iterate_outwards(self, places: Integers, end: Integers) -> Iterator[Integers]:
+    def iterate_outwards(self, positions: Integers, end: Integers) -> Iterator[Integers]:
         """Yield, for all (place, end), the innermost interval around each, then the next one
         outwards, until none is left.
 
         Crossing intervals count too, though none of them is a parent of the other.
         """
-        index = _climb_to_enclosing_interval(self._rungs, self._end, places, end)
+        index = _climb_to_enclosing_interval(self._rungs, self._end, positions, end)
         while (index >= 0).any():
             yield self._numbers[index]
             before = np.maximum(index - 1, NOBODY)
@@ -161,30 +161,39 @@ class RangeAttribution:
 
     def find_ranges_around_calls(self, calls: SpanArrays) -> EnclosingRanges:
         """Find what encloses each call."""
-        innermost, layer = (self._find_on_thread(mark, calls) for mark in ("any", "layer"))
-        return EnclosingRanges(innermost, layer, self._find_on_thread_or_in_time("step", calls))
+        innermost, layer = (
+            self._find_innermost_marked_on_thread(mark, calls) for mark in ("any", "layer")
+        )
+        return EnclosingRanges(
+            innermost, layer, self._find_marked_on_thread_or_by_time("step", calls)
+        )
 
-    def find_steps_and_phases(self) -> tuple[Integers, Integers]:
+    def find_step_and_phase_ranges(self) -> tuple[Integers, Integers]:
         """Return (step range, phase range) around every range; a step range is its own step."""
         step, phase = (
-            self._find_on_thread_or_in_time(mark, self._ranges) for mark in ("step", "phase")
+            self._find_marked_on_thread_or_by_time(mark, self._ranges) for mark in ("step", "phase")
         )
         return step, phase
 
-    def _find_on_thread(self, mark: str, spans: SpanArrays) -> Integers:
+    def _find_innermost_marked_on_thread(self, mark: str, spans: SpanArrays) -> Integers:
         """Return the innermost range with the mark around each span, on its own thread."""
         nest = self._nests[mark]
-        places = nest.locate_starts(spans.thread, spans.start)
+        places = nest.find_last_started_positions(spans.thread, spans.start)
         return np.asarray(self._numbers[mark][nest.find_innermost_around(places, spans.end)])
 
-    def _find_on_thread_or_in_time(self, mark: str, spans: SpanArrays) -> Integers:
-        innermost, marked = self._find_on_thread(mark, spans), self._numbers[mark][:-1]
+    def _find_marked_on_thread_or_by_time(self, mark: str, spans: SpanArrays) -> Integers:
+        innermost, marked = (
+            self._find_innermost_marked_on_thread(mark, spans),
+            self._numbers[mark][:-1],
+        )
         missing = np.flatnonzero(innermost < 0)
         if marked.size and missing.size:
-            innermost[missing] = self._find_in_time(spans.select_spans(missing), marked)
+            innermost[missing] = self._find_marked_by_time_in_process(
+                spans.select_spans(missing), marked
+            )
         return innermost
 
-    def _find_in_time(self, spans: SpanArrays, marked: Integers) -> Integers:
+    def _find_marked_by_time_in_process(self, spans: SpanArrays, marked: Integers) -> Integers:
         """Return the marked range of the same process, on any thread, that lies around each span in
         time.
 
@@ -199,16 +208,16 @@ class RangeAttribution:
             is_only[members] = np.unique(inside.thread[members]).size == 1
         inside = inside.select_spans(np.flatnonzero(is_only))
         nest = IntervalNest(inside.process, inside.start, inside.end)
-        places = nest.locate_starts(spans.process, spans.start)
-        return _take_or_nobody(marked[is_only], nest.find_innermost_around(places, spans.end))
+        places = nest.find_last_started_positions(spans.process, spans.start)
+        return _lookup_or_nobody(marked[is_only], nest.find_innermost_around(places, spans.end))
 
 
-def _take_or_nobody(values: Integers, index: Integers) -> Integers:
+def _lookup_or_nobody(values: Integers, index: Integers) -> Integers:
     """Return ``values[index]``, NOBODY where the index is."""
     return np.append(values, NOBODY)[index]
 
 
-def _build_ancestor_ladder(group: Integers, end: Integers) -> list[Integers]:
+def _build_binary_lifting_ancestors(group: Integers, end: Integers) -> list[Integers]:
     """Return a ladder over sorted intervals: rung k holds the 2**k-th interval above each one,
     NOBODY past the top.
 
@@ -223,20 +232,20 @@ def _build_ancestor_ladder(group: Integers, end: Integers) -> list[Integers]:
         early = early[above[early] >= 0]
     rungs = [above]
     while (rungs[-1] >= 0).any():
-        rungs.append(_take_or_nobody(rungs[-1], rungs[-1]))
+        rungs.append(_lookup_or_nobody(rungs[-1], rungs[-1]))
     return rungs
 
 
 def _climb_to_enclosing_interval(
-    rungs: list[Integers], end: Integers, places: Integers, until: Integers
+    rungs: list[Integers], end: Integers, positions: Integers, min_end: Integers
 ) -> Integers:
     """Return, from each place, the first interval upwards that does not end before ``until``."""
-    index = places.copy()
+    index = positions.copy()
     low = np.flatnonzero(index >= 0)
-    low = low[end[index[low]] < until[low]]
+    low = low[end[index[low]] < min_end[low]]
     for rung in reversed(rungs):
         higher = rung[index[low]]
-        up = (higher >= 0) & (end[higher] < until[low])
+        up = (higher >= 0) & (end[higher] < min_end[low])
         index[low[up]] = higher[up]
     index[low] = rungs[0][index[low]]
     return index
@@ -260,7 +269,7 @@ class LaunchCallIndex:
             if value in self._of:
                 calls, ids = self._of[value]
                 first = ids.find_first_equal(correlation[rows])
-                index[rows] = first if isinstance(calls, slice) else _take_or_nobody(calls, first)
+                index[rows] = first if isinstance(calls, slice) else _lookup_or_nobody(calls, first)
         return index
 
 

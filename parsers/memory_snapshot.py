@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.allocator import AllocatorReading, make_memory_samples
+from perfctl.parsers.allocator import AllocatorReading, make_allocator_samples
 from perfctl.parsers.common.json import decode_head, list_json_objects, read_json_file
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Diagnostic, Gap, MemoryFigure, Report, Summary
@@ -47,9 +47,9 @@ def parse(path: Path) -> Report:
         is_pickle = file.read(1) == b"\x80"
     if is_pickle:
         # few files are one, and every file is asked
-        from perfctl.parsers.common.plain_pickle import read_plain_pickle
+        from perfctl.parsers.common.plain_pickle import read_plain_pickle_and_step_count
 
-        content, steps = read_plain_pickle(path, TOOL, _REMEDY)
+        content, steps = read_plain_pickle_and_step_count(path, TOOL, _REMEDY)
     else:
         content, steps = read_json_file(path, TOOL, _REMEDY), None
     snapshot = {"segments": content} if isinstance(content, list) else content
@@ -59,7 +59,7 @@ def parse(path: Path) -> Report:
     stated_items = sum(len(gpu.segments) + len(gpu.events) for gpu in gpus.values())
     if steps is not None and stated_items > steps:
         raise ReportError(path, TOOL, "it states more events than it contains", _REMEDY)
-    readings = {index: gpu.trace_memory_backwards() for index, gpu in gpus.items() if gpu.events}
+    readings = {index: gpu.reconstruct_memory_curve() for index, gpu in gpus.items() if gpu.events}
     times = [reading.at_ns for curve in readings.values() for reading in curve]
     started_at = duration_ns = None
     if times:
@@ -74,10 +74,10 @@ def parse(path: Path) -> Report:
         path=path,
         form=f"PyTorch memory snapshot, {'pickle' if is_pickle else 'JSON'}",
         devices=tuple(Device(None, "gpu", index) for index in gpus),
-        samples=make_memory_samples(readings),
+        samples=make_allocator_samples(readings),
         memory=figures,
         summaries=tuple(_summarize_blocks_and_events(gpus)),
-        gaps=tuple(_find_gaps(gpus, has_times=bool(times))),
+        gaps=tuple(_list_missing_data_gaps(gpus, has_times=bool(times))),
         diagnostics=tuple(
             Diagnostic("warning", TOOL, f"GPU {index} ran out of memory {number} times")
             for index, gpu in gpus.items()
@@ -88,7 +88,7 @@ def parse(path: Path) -> Report:
     )
 
 
-def _count_or_none(value: object) -> int | None:
+def _nonnegative_int64_or_none(value: object) -> int | None:
     """Return a number of bytes, a device or a time that fits into 64 bits; else None."""
     return value if type(value) is int and 0 <= value < _INT64 else None
 
@@ -100,20 +100,23 @@ class _GpuSnapshot:
     segments: list[Json] = field(default_factory=list)
     events: list[Json] = field(default_factory=list)
 
-    def sum_over_segments(self, name: str) -> int | None:
+    def sum_over_segments(self, field_name: str) -> int | None:
         """Return the sum over the segments; None where one does not state it."""
-        counts = [_count_or_none(segment.get(name)) for segment in self.segments]
+        counts = [_nonnegative_int64_or_none(segment.get(field_name)) for segment in self.segments]
         return sum(filter(None, counts)) if counts and None not in counts else None
 
-    def trace_memory_backwards(self) -> list[AllocatorReading]:
+    def reconstruct_memory_curve(self) -> list[AllocatorReading]:
         """Return what was held after each event."""
         requested, reserved = (
             self.sum_over_segments("requested_size"),
             self.sum_over_segments("total_size"),
         )
         curve = []
-        for event in reversed(_find_memory_events(self.events)):
-            size, at_us = _count_or_none(event.get("size")), _count_or_none(event.get("time_us"))
+        for event in reversed(_select_size_changing_events(self.events)):
+            size, at_us = (
+                _nonnegative_int64_or_none(event.get("size")),
+                _nonnegative_int64_or_none(event.get("time_us")),
+            )
             if at_us is not None and at_us < _INT64 // 1000:
                 curve.append(AllocatorReading(at_us * 1000, requested, reserved))
             # without a size nothing is known from here back
@@ -129,7 +132,7 @@ def _undo_event(allocated: int | None, size: int | None, sign: int) -> int | Non
     return allocated - size * sign
 
 
-def _find_memory_events(events: list[Json]) -> list[Json]:
+def _select_size_changing_events(events: list[Json]) -> list[Json]:
     """Return the events that change what is held; an action may be anything."""
     actions = [*_REQUESTED, *_RESERVED]
     return [event for event in events if event.get("action") in actions]
@@ -139,7 +142,7 @@ def _group_by_gpu(snapshot: Json) -> dict[int, _GpuSnapshot]:
     """Return the segments and events of each GPU."""
     gpus: defaultdict[int, _GpuSnapshot] = defaultdict(_GpuSnapshot)
     for segment in list_json_objects(snapshot["segments"]):
-        gpus[_count_or_none(segment.get("device")) or 0].segments.append(segment)
+        gpus[_nonnegative_int64_or_none(segment.get("device")) or 0].segments.append(segment)
     traces = snapshot.get("device_traces")
     for index, events in enumerate(traces if isinstance(traces, list) else ()):
         if entries := list_json_objects(events):
@@ -172,7 +175,9 @@ def _summarize_blocks_and_events(gpus: dict[int, _GpuSnapshot]) -> Iterator[Summ
     states, actions = Counter[str](), Counter[str]()
     for segment in segments:
         for block in list_json_objects(segment.get("blocks")):
-            states[str(block.get("state"))[:60]] += _count_or_none(block.get("size")) or 0
+            states[str(block.get("state"))[:60]] += (
+                _nonnegative_int64_or_none(block.get("size")) or 0
+            )
     for gpu in gpus.values():
         actions.update(str(event.get("action"))[:60] for event in gpu.events)
     yield from (Summary(f"blocks {state}", size, "B") for state, size in sorted(states.items()))
@@ -181,7 +186,7 @@ def _summarize_blocks_and_events(gpus: dict[int, _GpuSnapshot]) -> Iterator[Summ
     )
 
 
-def _find_gaps(gpus: dict[int, _GpuSnapshot], *, has_times: bool) -> Iterator[Gap]:
+def _list_missing_data_gaps(gpus: dict[int, _GpuSnapshot], *, has_times: bool) -> Iterator[Gap]:
     for table in ("kernel", "operation", "copy", "range"):
         yield Gap(table, "not_available", "a memory snapshot contains events of the allocator only")
     if len(gpus) > 1:
@@ -200,12 +205,12 @@ def _find_gaps(gpus: dict[int, _GpuSnapshot], *, has_times: bool) -> Iterator[Ga
         yield Gap("sample", "not_available", "its events have no times (torch before 2.1)")
     segments = [segment for gpu in gpus.values() for segment in gpu.segments]
     for name in ("total_size", "allocated_size", "requested_size"):
-        lost = sum(_count_or_none(segment.get(name)) is None for segment in segments)
+        lost = sum(_nonnegative_int64_or_none(segment.get(name)) is None for segment in segments)
         if 0 < lost < len(segments):
             reason = f"{lost} of {len(segments)} segments have no {name}, so the sum is unknown"
             yield Gap("memory", "unreadable", reason)
-    events = [event for gpu in gpus.values() for event in _find_memory_events(gpu.events)]
+    events = [event for gpu in gpus.values() for event in _select_size_changing_events(gpu.events)]
     for name in ("time_us", "size"):
-        lost = sum(_count_or_none(event.get(name)) is None for event in events)
+        lost = sum(_nonnegative_int64_or_none(event.get(name)) is None for event in events)
         if lost and (lost < len(events) or name == "size"):
             yield Gap("sample", "unreadable", f"{lost} of {len(events)} events have no {name}")

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perfctl.parsers.common.doubts import (
+    make_joined_parts_warning,
     make_repeated_part_error,
     make_several_runs_error,
-    warn_joined_parts,
-    warn_not_understood,
+    make_unknown_names_warning,
 )
 from perfctl.parsers.common.lines import ToolTextFile, decode_head_lines
 from perfctl.parsers.common.numbers import Number, parse_quantity_in_base_units
@@ -125,13 +125,13 @@ class PrintedTable(NamedTuple):
         return [cell.strip() for cell in cells] if len(cells) == width else []
 
 
-def parse_table_header(line: str, number: int = 0) -> PrintedTable | None:
+def parse_table_header(line: str, line_number: int = 0) -> PrintedTable | None:
     """Return the table of which the line is the header; None for other lines."""
     quote = "" if line[:1] == " " or "," not in line else '"' if line[0] == '"' else ","
     names = split_csv_line(line) if quote else _BLANKS.split(line.strip())
     kind = next((kind for kind, marks in _KINDS.items() if marks.issubset(names)), "")
     is_table = kind == "summary" or (kind and quote != ",")
-    return PrintedTable(kind, names, quote, number) if is_table else None
+    return PrintedTable(kind, names, quote, line_number) if is_table else None
 
 
 class NvprofOutput:
@@ -181,7 +181,7 @@ class NvprofOutput:
             self.tables.append(table)
             self.processes.setdefault(self._process, table.line)
             if table.kind == TRACE:
-                self._note_repeated_table(table)
+                self._record_repeated_table_line(table)
             self._header = line.strip()
         elif self._table and line.endswith(self._header):
             reason = f"line {self.text.line} is a row and the header of another table in one"
@@ -211,7 +211,7 @@ class NvprofOutput:
         elif len(self.messages) < _MESSAGES_KEPT:
             self.messages[message[1].lower(), message[2].strip()[:1000]] = None
 
-    def _note_repeated_table(self, table: PrintedTable, *row: str) -> None:
+    def _record_repeated_table_line(self, table: PrintedTable, *row: str) -> None:
         """Note the line if an earlier table of the process is the same trace or has the row."""
         key = (self._process, table.kind, *row)
         if self._first.setdefault(key, table.line) != table.line and not self.again:
@@ -225,7 +225,7 @@ class NvprofOutput:
             self._group = line.removeprefix("Kernel: ")
         elif not (cells := table.split_row(line)):
             self.unread += 1
-            self.text.set_aside_stray_line(line)
+            self.text.record_stray_line(line)
         elif table.quote and not re.search(r"\d", line):
             self._units = dict(zip(table.names, cells, strict=True))
         else:
@@ -242,8 +242,10 @@ class NvprofOutput:
                 self._add_traced_event(table, name, cells_by_name)
             else:
                 group = cells_by_name.get("Kernel" if is_metrics else "Device") or self._group
-                self._note_repeated_table(table, group, cells_by_name.get("Device", ""), name)
-                self._add_sum(table, group, name, cells_by_name)
+                self._record_repeated_table_line(
+                    table, group, cells_by_name.get("Device", ""), name
+                )
+                self._add_summed_row(table, group, name, cells_by_name)
 
     def _add_traced_event(self, table: PrintedTable, name: str, cells: dict[str, str]) -> None:
         """Add a row of a trace: a kernel has a grid, a copy a bracketed name."""
@@ -255,13 +257,13 @@ class NvprofOutput:
             event["device_index"] = int(match["index"]) if match["index"] else None
             self.devices[match["name"]] = event["device_index"]
         if operation := _OPERATION.fullmatch(name):
-            size = self._read_size(table, "copy.bytes", cells, "Size", "Unified Memory")
+            size = self._read_size_bytes(table, "copy.bytes", cells, "Size", "Unified Memory")
             kind = operation["kind"] or "memset"
             kind = f"unified {kind}" if operation["of"] != "CUDA" else kind
             self.copies.append(Copy(kind, size, **event))
         elif launch["grid_x"] is not None and not name.startswith("["):
             for field, columns in _SHARED_MEMORY.items():
-                launch[field] = self._read_size(table, f"kernel.{field}", cells, *columns)
+                launch[field] = self._read_size_bytes(table, f"kernel.{field}", cells, *columns)
             number = len(self.kernels)
             for metric in filter(str.islower, cells):  # "flop_count_sp"; others begin large
                 value, unit = self._read_number_and_unit(table, "counter", cells[metric])
@@ -271,7 +273,9 @@ class NvprofOutput:
         else:
             self.others += 1
 
-    def _add_sum(self, table: PrintedTable, group: str, name: str, cells: dict[str, str]) -> None:
+    def _add_summed_row(
+        self, table: PrintedTable, group: str, name: str, cells: dict[str, str]
+    ) -> None:
         """Add the figures of a sum by name ("GPU activities: name: Time"), and the sum: of a
         kernel, a copy or a call, or of the FLOPs of a kernel's launches."""
         is_metric = table.kind == METRICS
@@ -314,7 +318,7 @@ class NvprofOutput:
             number = None
         return number, unit
 
-    def _read_size(
+    def _read_size_bytes(
         self, table: PrintedTable, quantity: str, cells: dict[str, str], *columns: str
     ) -> int | None:
         """Return bytes, of the first of these columns that the row has filled."""
@@ -372,17 +376,19 @@ def parse(path: Path) -> Report:
             ),
         ],
         summaries=tuple(output.summaries),
-        gaps=tuple(_find_gaps(output)),
+        gaps=tuple(_describe_missing_data(output)),
         diagnostics=(
             *notes,
-            *output.text.make_diagnostics(),
-            *warn_not_understood({"tables": output.unknown}),
-            *warn_joined_parts("the tables of further processes", [*output.processes.values()][1:]),
+            *output.text.make_skipped_lines_diagnostics(),
+            *make_unknown_names_warning({"tables": output.unknown}),
+            *make_joined_parts_warning(
+                "the tables of further processes", [*output.processes.values()][1:]
+            ),
         ),
     )
 
 
-def _find_gaps(output: NvprofOutput) -> Iterator[Gap]:
+def _describe_missing_data(output: NvprofOutput) -> Iterator[Gap]:
     if output.kernels:
         reason = "nvprof's trace has no ranges, so perfctl cannot assign kernels to layers"
         yield Gap("kernel.layer", "not_available", reason)

@@ -155,30 +155,30 @@ def parse_operator_call(dims: object, types: object, values: object) -> Operator
     if type(dims) is not list or not dims:
         return None
 
-    def list_texts(items: object) -> list[str]:
+    def list_texts_if_same_length(items: object) -> list[str]:
         if not isinstance(items, list) or len(items) != len(dims):
             return []
         return [item if isinstance(item, str) else "" for item in items]
 
-    names = tuple(TYPES.get(name, "") for name in list_texts(types))
+    names = tuple(TYPES.get(name, "") for name in list_texts_if_same_length(types))
     shapes = (
         parse_shape(sizes) if not names or names[index] else None
         for index, sizes in enumerate(dims)
     )
-    return OperatorCall(tuple(shapes), names, tuple(list_texts(values)))
+    return OperatorCall(tuple(shapes), names, tuple(list_texts_if_same_length(values)))
 
 
 def _make_op_shape(
     name: str,
     call: OperatorCall,
-    places: Iterable[int],
+    argument_indices: Iterable[int],
     outputs: Iterable[Shape | None],
     **attributes: object,
 ) -> OpShape:
     """``places``: which arguments the formula takes, in its order."""
     inputs: list[Shape | None] = []
     types: list[str] = []
-    for index in places:
+    for index in argument_indices:
         inputs.append(call.shapes[index] if 0 <= index < len(call.shapes) else None)
         if inputs[-1] is not None and call.types:
             types.append(call.types[index])
@@ -227,21 +227,21 @@ def _read_convolution(name: str, call: OperatorCall) -> OpShape:
     if len(weight) < 3 or len(data) not in (len(weight), len(weight) - 1):
         raise IndexError
 
-    def read_sizes(index: int) -> Shape:
+    def read_spatial_sizes(index: int) -> Shape:
         sizes = parse_shape(call.value_of_argument(index)) or ()
         return sizes * (len(weight) - 2) if len(sizes) == 1 else sizes
 
     is_transposed = transposed == -2 or bool(call.value_of_argument(transposed))
     window = {
-        "stride": read_sizes(stride),
-        "padding": read_sizes(padding),
-        "dilation": read_sizes(dilation),
+        "stride": read_spatial_sizes(stride),
+        "padding": read_spatial_sizes(padding),
+        "dilation": read_spatial_sizes(dilation),
     }
     output = None
     if all(window.values()):
-        output_padding = read_sizes(extra) or (0,) * (len(weight) - 2)
+        output_padding = read_spatial_sizes(extra) or (0,) * (len(weight) - 2)
         sides = (data[2 - len(weight) :], weight[2:], *window.values(), output_padding)
-        output = _compute_convolution_output(
+        output = _compute_convolution_output_shape(
             data, weight, sides, is_transposed, call.value_of_argument(groups)
         )
     return _make_op_shape(
@@ -257,13 +257,17 @@ def _read_convolution(name: str, call: OperatorCall) -> OpShape:
     )
 
 
-def _compute_convolution_output(
-    data: Shape, weight: Shape, sides: Iterable[Shape], transposed: bool, groups: object
+def _compute_convolution_output_shape(
+    data: Shape,
+    weight: Shape,
+    sizes_per_dimension: Iterable[Shape],
+    transposed: bool,
+    groups: object,
 ) -> Shape | None:
     """Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", relationships 6
     and 14, with dilation. ``sides``: size, filter, stride, padding, dilation and output padding of
     each dimension."""
-    each = list(zip(*sides, strict=True))
+    each = list(zip(*sizes_per_dimension, strict=True))
     if transposed:
         outer = [(size - 1) * s - 2 * p + d * (r - 1) + o + 1 for size, r, s, p, d, o in each]
         channels = weight[1] * (groups if isinstance(groups, int) else 1)
@@ -303,7 +307,7 @@ def _read_convolution_backward(name: str, call: OperatorCall) -> OpShape:
     )
 
 
-def _complete_convolution(
+def _complete_convolution_shapes(
     op: OpShape, outputs: Iterable[Shape | None], dtypes: tuple[str, ...], **attributes: object
 ) -> OpShape:
     """Return a convolution completed by the shapes of other operators."""
@@ -321,7 +325,7 @@ def _read_attention(name: str, call: OperatorCall) -> OpShape:
         "is_causal": bool(call.value_of_argument(_SCALED.get(name, -1)))
     }
     if name in _ATTENTION:
-        attributes = masks.describe_attention_call(
+        attributes = masks.describe_attention_call_mask(
             _ATTENTION[name], call.shape_of_argument, call.value_of_argument
         )
         turned = list(call.shapes)
@@ -367,7 +371,7 @@ READERS |= {f"torch.{name}": name for name in ("mm", "bmm", "addmm", "baddbmm")}
 
 
 def _read_operator_shapes(
-    name: str, call: OperatorCall | None, computed: Sequence[bool]
+    name: str, call: OperatorCall | None, computed_gradients: Sequence[bool]
 ) -> OpShape:
     """Return the shapes of an operator of READERS; without any where its arguments are not those
     that it should have.
@@ -379,16 +383,18 @@ def _read_operator_shapes(
     if call is not None:
         with suppress(ArithmeticError, IndexError, ValueError):
             op = _READERS[bare](bare, call)
-            if not computed or bare not in _BACKWARDS:
+            if not computed_gradients or bare not in _BACKWARDS:
                 return op
-            outputs_computed = zip(op.outputs, computed, strict=True)
+            outputs_computed = zip(op.outputs, computed_gradients, strict=True)
             outputs = (shape if is_kept else None for shape, is_kept in outputs_computed)
-            return _complete_convolution(op, outputs, op.dtypes, output_mask=list(computed))
+            return _complete_convolution_shapes(
+                op, outputs, op.dtypes, output_mask=list(computed_gradients)
+            )
     unread = name.replace("::", ".")
     return OpShape("", "", unread, "forward", (), (), (), {"missed": _NO_SHAPES})
 
 
-def _name_row(name: str, op: OpShape) -> str:
+def _format_row_name_with_sizes(name: str, op: OpShape) -> str:
     """Return what a row of this operator is called: "aten::addmm 32x9216x128"."""
     shapes = [shape for shape in op.inputs if shape]
     bare = op.op.removeprefix("aten.")
@@ -493,9 +499,9 @@ class OperatorRows:
             alike = name, id(call), mask
             if alike not in read:
                 op = _read_operator_shapes(name, call, mask)
-                read[alike] = op, _name_row(name, op)
+                read[alike] = op, _format_row_name_with_sizes(name, op)
             self.shapes[index], self.labels[index] = read[alike]
-        _infer_convolution_outputs(self.shapes, known_shapes)
+        _infer_convolution_output_shapes(self.shapes, known_shapes)
         for index in reversed(counted):
             if index in replaced:  # its casts are work of the operator inside
                 self.labels[index] = self.labels[replaced[index]]
@@ -507,11 +513,11 @@ class OperatorRows:
             if self.inside[index] and owner in self.shapes and self.shapes[owner].op in _RUNS_AGAIN:
                 yield index
 
-    def collect_operators(
+    def collect_operator_shapes(
         self,
-        row_at: Callable[[int], tuple[OperatorRow, int | None]],
-        steps: Collection[int],
-        launchers: Iterable[int] | None,
+        get_row_and_step: Callable[[int], tuple[OperatorRow, int | None]],
+        step_numbers: Collection[int],
+        launching_spans: Iterable[int] | None,
     ) -> OperatorShapes:
         """Return the shapes with their rows. ``place``: row and step of an operator. ``steps``:
         the numbers of the steps; only their operators count.
@@ -520,12 +526,12 @@ class OperatorRows:
         that launched none ran on the CPU, or while a CUDA graph was recorded, and does not count.
         """
         counted = self.shapes
-        if launchers is not None:
-            launched = {self.owners[index] for index in launchers if index >= 0}
+        if launching_spans is not None:
+            launched = {self.owners[index] for index in launching_spans if index >= 0}
             counted = {index: op for index, op in counted.items() if index in launched}
         calls: defaultdict[tuple[int, OperatorRow], Counter[int | None]] = defaultdict(Counter)
         for index, op in counted.items():
-            row, step = row_at(index)
+            row, step = get_row_and_step(index)
             calls[id(op), row][step] += 1
         shared = {id(op): op for op in counted.values()}
         own_rows = set(self.labels.values())
@@ -535,10 +541,10 @@ class OperatorRows:
             key = (op.layer, op.op, op.direction, op.inputs, op.outputs, str(op.attributes))
             first = replace(op, position=len(tallies)), Counter[int | None]()
             tallies.setdefault(key, first)[1].update(tally)
-        counts = [sum(tally[step] for step in steps) for _, tally in tallies.values()]
-        is_alike = bool(steps) and not any(count % len(steps) for count in counts)
+        counts = [sum(tally[step] for step in step_numbers) for _, tally in tallies.values()]
+        is_alike = bool(step_numbers) and not any(count % len(step_numbers) for count in counts)
         if is_alike:
-            counts = [count // len(steps) for count in counts]
+            counts = [count // len(step_numbers) for count in counts]
         else:
             counts = [tally.total() for _, tally in tallies.values()]
         counted_ops = zip(tallies.values(), counts, strict=True)
@@ -547,12 +553,18 @@ class OperatorRows:
         return OperatorShapes(
             ops,
             {} if is_alike or not ops else {COVERS: WHOLE_CAPTURE},
-            tuple(_find_operator_gaps(ops, is_alike=is_alike, steps=len(steps), idle=idle)),
-            _find_common_precision(ops),
+            tuple(
+                _describe_missing_operator_data(
+                    ops, are_steps_alike=is_alike, step_count=len(step_numbers), skipped_calls=idle
+                )
+            ),
+            _find_common_half_precision(ops),
         )
 
 
-def _infer_convolution_outputs(ops: dict[int, OpShape], known_shapes: Mapping[int, Shape]) -> None:
+def _infer_convolution_output_shapes(
+    ops: dict[int, OpShape], next_input_shapes: Mapping[int, Shape]
+) -> None:
     """A convolution's output has the shape of the gradient that comes back for the same input and
     weight, or of what the next operator takes: same images, its channels, as many dimensions."""
     gradients: defaultdict[tuple[object, ...], set[Shape | None]] = defaultdict(set)
@@ -563,12 +575,12 @@ def _infer_convolution_outputs(ops: dict[int, OpShape], known_shapes: Mapping[in
         if op.op != "aten.convolution" or op.outputs != (None,):
             continue
         data, weight = op.inputs[0] or (), op.inputs[1] or ()
-        following = known_shapes.get(index, ())
+        following = next_input_shapes.get(index, ())
         fits = len(following) == len(data) == len(weight) and following[:2] == (data[0], weight[0])
         candidates = gradients.get(op.inputs[:2]) or {following if fits else None}
         output = next(iter(candidates)) if len(candidates) == 1 else None
         if output is not None:
-            ops[index] = _complete_convolution(op, (output,), (*op.dtypes, *op.dtypes[:1]))
+            ops[index] = _complete_convolution_shapes(op, (output,), (*op.dtypes, *op.dtypes[:1]))
 
 
 def _assign_op_to_row(op: OpShape, row: OperatorRow, *, is_own_row: bool) -> OpShape:
@@ -590,14 +602,14 @@ def _assign_op_to_row(op: OpShape, row: OperatorRow, *, is_own_row: bool) -> OpS
     return replace(op, layer=layer, kind=kind, direction=side, attributes=attributes)
 
 
-def _find_common_precision(ops: Iterable[OpShape]) -> str | None:
+def _find_common_half_precision(ops: Iterable[OpShape]) -> str | None:
     types = {op.dtypes[0] if op.dtypes else None for op in ops if "missed" not in op.attributes}
     names = {"bfloat16": "bf16", "float16": "fp16"}
     return names.get(types.pop() or "") if len(types) == 1 else None
 
 
-def _find_operator_gaps(
-    ops: Sequence[OpShape], *, is_alike: bool, steps: int, idle: int
+def _describe_missing_operator_data(
+    ops: Sequence[OpShape], *, are_steps_alike: bool, step_count: int, skipped_calls: int
 ) -> Iterator[Gap]:
     missed = Counter(
         (str(op.attributes["missed"]), op.op) for op in ops if "missed" in op.attributes
@@ -605,16 +617,17 @@ def _find_operator_gaps(
     for (reason, name), count in missed.items():
         shapes = f" ({count} shapes)" if count > 1 else ""
         yield Gap("layer_call.flops", "not_available", f"{name}{shapes}: {reason}")
-    if idle:
+    if skipped_calls:
         elsewhere = "on the CPU, into a CUDA graph, or before the recording began"
         reason = (
-            f"{idle} {'call' if idle == 1 else 'calls'} of operators launched no recorded kernel "
+            f"{skipped_calls} {'call' if skipped_calls == 1 else 'calls'} of operators "
+            f"launched no recorded kernel "
             f"({elsewhere}) and were skipped"
         )
         yield Gap("op_shape", "not_available", reason)
-    if ops and not is_alike:
+    if ops and not are_steps_alike:
         unlike = "no range names a step (ProfilerStep#N)"
-        if steps:
-            unlike = f"its {steps} steps run different operators"
+        if step_count:
+            unlike = f"its {step_count} steps run different operators"
         reason = f"{unlike}: the ledger takes the whole capture as one step"
         yield Gap("step", "not_available", reason)

@@ -55,7 +55,7 @@ class TreeNode(NamedTuple):
     """FLOPs of all widths together, of a kernel without any those of a scope around nothing else;
     None if none is stated."""
 
-    def get_metric(self, name: str) -> int | float:
+    def get_metric_or_zero(self, name: str) -> int | float:
         """Return a metric; 0 if it is not stated."""
         return parse_real(self.metrics.get(name)) or 0
 
@@ -75,7 +75,7 @@ def parse(path: Path) -> Report:
     if not roots:
         raise ReportError(path, TOOL, "it contains no call tree of Proton", _REMEDY)
     nodes = [node for root in roots for node in _walk_tree(root, (), path)]
-    operations = list(_sum_kernels(nodes))
+    operations = list(_sum_launches_by_kernel(nodes))
     names = {name for node in nodes for name in node.metrics}
     other_metrics = sorted(name for name in names if name not in _KNOWN and not _FLOPS.match(name))
     text = f"other metrics of scopes, stored as summary values: {', '.join(other_metrics)}"
@@ -86,15 +86,15 @@ def parse(path: Path) -> Report:
         devices=tuple(_read_devices([item for item in items if "frame" not in item], nodes)),
         operations=operations,
         summaries=tuple(_summarize_scopes(nodes)),
-        gaps=tuple(_find_gaps(operations)),
+        gaps=tuple(_describe_missing_data(operations)),
         diagnostics=(Diagnostic("info", "perfctl", text),) if other_metrics else (),
     )
 
 
 def _walk_tree(
-    node: Json, above: tuple[str, ...], file: Path, flops_around: Number | None = None
+    node: Json, outer_scopes: tuple[str, ...], file: Path, flops_around: Number | None = None
 ) -> Iterator[TreeNode]:
-    if len(above) > _DEEPEST:
+    if len(outer_scopes) > _DEEPEST:
         raise ReportError(file, TOOL, f"its tree is deeper than {_DEEPEST} scopes", _REMEDY)
     frame, metrics, below = node.get("frame"), node.get("metrics"), node.get("children") or []
     name = str(frame.get("name", "")) if isinstance(frame, dict) else ""
@@ -102,7 +102,7 @@ def _walk_tree(
         reason = f"the children of {name[:80] or 'a node'!r} are {below!r:.40}, not a list"
         raise ReportError(file, TOOL, reason, _REMEDY)
     children = list_json_objects(below)
-    here = above if not above and name == "ROOT" else (*above, name)
+    here = outer_scopes if not outer_scopes and name == "ROOT" else (*outer_scopes, name)
     stated: Json = metrics if isinstance(metrics, dict) else {}
     stated = {_OLD_NAMES.get(name, name): value for name, value in stated.items()}
     is_timed = all(parse_real(stated.get(metric)) is not None for metric in (TIME, COUNT))
@@ -117,7 +117,7 @@ def _walk_tree(
         yield from _walk_tree(child, here, file, flops if has_one_kernel else None)
 
 
-def _sum_kernels(nodes: list[TreeNode]) -> Iterator[Operation]:
+def _sum_launches_by_kernel(nodes: list[TreeNode]) -> Iterator[Operation]:
     """Yield one for each kernel name: launches, time, and FLOPs if all of its launches have
     them stated."""
     kernels: dict[str, list[TreeNode]] = {}
@@ -128,7 +128,7 @@ def _sum_kernels(nodes: list[TreeNode]) -> Iterator[Operation]:
         stated = [node.flops for node in launches]
         flops = None if None in stated else round(sum(filter(None, stated)))
         calls, time = (
-            round(sum(node.get_metric(key) for node in launches)) for key in (COUNT, TIME)
+            round(sum(node.get_metric_or_zero(key) for node in launches)) for key in (COUNT, TIME)
         )
         yield Operation(name, "kernel", calls, None, None, time, None, flops)
 
@@ -139,8 +139,8 @@ def _summarize_scopes(nodes: list[TreeNode]) -> Iterator[Summary]:
     for node in nodes:
         for depth in range(1, len(node.path)) if node.is_kernel else ():
             entry = sums.setdefault(node.path[:depth], [0, 0])
-            entry[0] += node.get_metric(COUNT)
-            entry[1] += node.get_metric(TIME)
+            entry[0] += node.get_metric_or_zero(COUNT)
+            entry[1] += node.get_metric_or_zero(TIME)
     for node in nodes:
         if node.is_kernel:
             continue
@@ -189,7 +189,7 @@ def _read_devices(listed: list[Json], nodes: list[TreeNode]) -> Iterator[Device]
         )
 
 
-def _find_gaps(operations: list[Operation]) -> Iterator[Gap]:
+def _describe_missing_data(operations: list[Operation]) -> Iterator[Gap]:
     reason = "Proton sums kernels over their launches, without single launches, starts or grids"
     yield Gap("kernel", "not_available", reason)
     yield Gap("copy", "not_available", "Proton records no copies")

@@ -12,7 +12,11 @@ from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 
-from perfctl.records.sqlite_header import APPLICATION_ID, read_application_id, read_stated_size
+from perfctl.records.sqlite_header import (
+    APPLICATION_ID,
+    read_application_id,
+    read_file_size_from_header,
+)
 
 GZIP = b"\x1f\x8b"
 LFS = b"version https://git-lfs"
@@ -110,7 +114,7 @@ def explain_unknown_file(path: Path, find_parser: Callable[[bytes], object]) -> 
         )
     with path.open("rb") as file:
         head = file.read(512)
-    size, complete_size = path.stat().st_size, read_stated_size(head)
+    size, complete_size = path.stat().st_size, read_file_size_from_header(head)
     if size < complete_size:
         reason = f"the SQLite database is truncated: only {size:,} of {complete_size:,} bytes exist"
         return reason, "Copy it again, or have the profiler export it again"

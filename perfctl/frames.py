@@ -36,13 +36,24 @@ def ledger(store: Path | str | Iterable[Run] = DEFAULT_STORE) -> pd.DataFrame:
 
     from perfctl.orchestrator.commands.export import compute_ledger_rows
     from perfctl.orchestrator.ledger.prepared import group_into_studies
-    from perfctl.orchestrator.stored_runs import analyse_each_group, analyse_runs, load_newest_runs
-
-    runs = load_newest_runs(Path(store)) if isinstance(store, str | Path) else list(store)
-    groups = (
-        study.runs for study in analyse_runs(runs, lambda some: list(group_into_studies(some)))
+    from perfctl.orchestrator.stored_runs import (
+        load_latest_runs_per_configuration,
+        run_work_per_group,
+        run_work_without_failing_runs,
     )
-    rows = list(chain.from_iterable(analyse_each_group(groups, compute_ledger_rows)))
+
+    runs = (
+        load_latest_runs_per_configuration(Path(store))
+        if isinstance(store, str | Path)
+        else list(store)
+    )
+    groups = (
+        study.runs
+        for study in run_work_without_failing_runs(
+            runs, lambda some: list(group_into_studies(some))
+        )
+    )
+    rows = list(chain.from_iterable(run_work_per_group(groups, compute_ledger_rows)))
     for row in rows:
         row["explanation"] = " ".join(cause["sentence"] for cause in row["causes"]) or None
     frame = pd.DataFrame(rows)

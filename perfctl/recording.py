@@ -24,7 +24,7 @@ from perfctl.orchestrator.launch.sweep.folders import (
     list_run_folders,
     make_safe_file_name,
     measure_size_bytes,
-    publish_run_folder,
+    rename_partial_run_folder,
     write_json_atomically,
 )
 from perfctl.orchestrator.store import DEFAULT_STORE, database
@@ -116,7 +116,7 @@ def record(
 
     if batch < 1 or steps < 1 or warmup < 0:
         raise UsageError("`batch` and `steps` must be at least 1, `warmup` at least 0")
-    if not spec.is_step_marker(step_marker):
+    if not spec.is_valid_step_marker(step_marker):
         raise UsageError(
             f"`step_marker` must be one of {', '.join(spec.MARKERS)}, optimizer:CLASS or "
             f"forward:CLASS; got {step_marker}"
@@ -157,16 +157,16 @@ def record(
     watch.start(
         *(item for item in gc.get_objects() if issubclass(type(item), torch.optim.Optimizer))
     )
-    keeper.before_end = watch.end
+    keeper.before_end = watch.end_and_explain_missing_steps
     recording = Recording(Path(store), name, folder.name)
     try:
         yield recording
     except BaseException as error:
-        keeper.note_script_end(error)
+        keeper.finish_record_on_script_end(error)
         if any(step.phase == "step" for step in keeper.record.steps):
             _store_recording(recording, paths, keeper.record, trace)
         raise
-    keeper.note_script_end(None)
+    keeper.finish_record_on_script_end(None)
     if not keeper.record.steps:
         raise RunFailed(f"nothing was recorded: {keeper.record.reason}")
     for problem in problems:
@@ -179,7 +179,7 @@ def _store_recording(
     recording: Recording, paths: RunPaths, record: WorkloadRecord, trace: Path
 ) -> None:
     """Complete the run's folder and take it into the results database."""
-    from perfctl.orchestrator.ingest.sweep import ingest_folder
+    from perfctl.orchestrator.ingest.sweep import ingest_finished_run
 
     write_json_atomically(
         paths.partial_folder / "run.json",
@@ -201,10 +201,10 @@ def _store_recording(
             "environment": collect_host_facts(),
         },
     )
-    publish_run_folder(paths)
+    rename_partial_run_folder(paths)
     call = f"perfctl.record(batch={record.batch_size}, name={recording.name!r})"
     facts = SweepFacts(paths.sweep_folder.name, "sweep", call, platform.node())
-    written = ingest_folder(
+    written = ingest_finished_run(
         paths.folder, facts, memory.parse_memory_limit(None), store=recording.store, again=False
     )
     recording.run_id = written.run_id if written is not None else None

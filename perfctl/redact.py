@@ -121,10 +121,10 @@ def find_hidden_letters(text: str) -> set[str]:
     }
 
 
-def escape_hidden_letters(text: str, but: str = "") -> str:
+def escape_hidden_letters(text: str, exceptions: str = "") -> str:
     """Return a text whose hidden letters, except ``but``, are written as Python writes them:
     ``\\x1b``, ``\\u202e``."""
-    hidden = find_hidden_letters(text) - set(but)
+    hidden = find_hidden_letters(text) - set(exceptions)
     return text.translate(
         {ord(letter): letter.encode("unicode_escape").decode() for letter in hidden}
     )
@@ -141,14 +141,14 @@ def escape_hidden_values(value: Any) -> Any:
     return escape_hidden_letters(value) if isinstance(value, str) else value
 
 
-def neutralize_text(text: str, target: Literal["csv", "xml", "github"]) -> str:
+def neutralize_text(text: str, output_format: Literal["csv", "xml", "github"]) -> str:
     """Return a text that the program which reads ``target`` neither runs nor refuses: a spreadsheet
     that splits at commas or semicolons, an XML parser, a runner of GitHub Actions."""
-    if target == "csv":
+    if output_format == "csv":
         if _NUMBER.fullmatch(text):
             return text
         return _FORMULA.sub("'", _FORMULA_BEHIND.sub(r"\1'", text), count=1)
-    if target == "xml":
+    if output_format == "xml":
         return _NO_XML.sub("\ufffd", text)
     return escape_hidden_letters(text, "\t\r\n").replace("##[", "##\\[")
 
@@ -159,7 +159,7 @@ def mask_secrets(text: str) -> str:
         text = text.encode("utf-8", "replace").decode()
     if not can_hold_secret(text):
         return text
-    return SECRET.sub(lambda found: get_kept_prefix(found) + REMOVED, text)
+    return SECRET.sub(lambda found: get_unmasked_prefix(found) + REMOVED, text)
 
 
 def can_hold_secret(text: str) -> bool:
@@ -167,7 +167,7 @@ def can_hold_secret(text: str) -> bool:
     return any(sign in text for sign in _SIGNS)
 
 
-def get_kept_prefix(match: re.Match[str]) -> str:
+def get_unmasked_prefix(match: re.Match[str]) -> str:
     """Return the beginning of a match that is no secret, such as a setting's name."""
     return match[match.lastindex] if match.lastindex else ""
 
@@ -198,7 +198,7 @@ def mask_command_line(command: str) -> str:
     return mask_secrets(command) if masked == tuple(arguments) else shlex.join(masked)
 
 
-def select_facts(environment: Mapping[str, str]) -> dict[str, str]:
+def select_storable_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return what is stored of a report's environment: FACTS and options, without secrets."""
     return {
         mask_secrets(key): REMOVED if _SECRET_NAME.fullmatch(key) else mask_secrets(value)
@@ -208,7 +208,7 @@ def select_facts(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextmanager
-def count_cut_texts() -> Iterator[dict[int, int]]:
+def collect_truncated_text_lengths() -> Iterator[dict[int, int]]:
     """Hash -> length of each text that is cut inside the block."""
     lengths: dict[int, int] = {}
     before = _CUT.set(lengths)
@@ -218,15 +218,15 @@ def count_cut_texts() -> Iterator[dict[int, int]]:
         _CUT.reset(before)
 
 
-def clean_row(row: Mapping[str, Any]) -> dict[str, Any]:
+def mask_and_truncate_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """One row by column; JSON stays JSON."""
     return {
-        name: clean_stored_text(value) if isinstance(value, str) else value
+        name: mask_and_truncate_text(value) if isinstance(value, str) else value
         for name, value in row.items()
     }
 
 
-def clean_stored_text(text: str) -> str:
+def mask_and_truncate_text(text: str) -> str:
     """Return one text as the store keeps it: without secrets, and the beginning of a long one."""
     longest = LONGEST_JSON if text.startswith(("[", "{")) else LONGEST
     if len(text) <= longest:
@@ -236,7 +236,7 @@ def clean_stored_text(text: str) -> str:
     return f"{mask_secrets(text[: LONGEST + _BEHIND])[:LONGEST]} ... ({len(text):,} characters)"
 
 
-def clean_column(column: Sequence[Any]) -> Sequence[Any]:
+def mask_and_truncate_column(column: Sequence[Any]) -> Sequence[Any]:
     """Some rows of one column; what holds no text is given back as it is, at once."""
     if not isinstance(next((value for value in column if value is not None), None), str):
         return column
@@ -244,5 +244,5 @@ def clean_column(column: Sequence[Any]) -> Sequence[Any]:
     joined = "\n".join(texts)
     if mask_secrets(joined) == joined and max(map(len, texts)) <= LONGEST:
         return column
-    cleaned = {text: clean_stored_text(text) for text in texts}
+    cleaned = {text: mask_and_truncate_text(text) for text in texts}
     return [cleaned.get(value, value) if isinstance(value, str) else value for value in column]

@@ -94,7 +94,7 @@ def pytest_runtest_setup(item):
     """Remove the lock that an nsys killed by the test before may have left; a sweep does so too."""
     group = item.get_closest_marker("xdist_group")
     if group is not None and group.args == ("nsys",):
-        nsys.remove_stale_lock()
+        nsys.remove_stale_nsys_lock()
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,11 @@ import pytest
 
 from perfctl import compare, report
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.files import check_output_path, replace_when_done, write_text
+from perfctl.orchestrator.files import (
+    raise_if_output_not_replaceable,
+    replace_when_done,
+    write_text,
+)
 from perfctl.orchestrator.store import database
 
 PAGE = (
@@ -53,7 +57,7 @@ def test_a_results_database_is_never_replaced(tmp_path, is_folder):
     out = tmp_path if is_folder else store
     with (
         pytest.raises(UsageError, match="never overwrites"),
-        replace_when_done(out, force=True, folder=is_folder) as partial,
+        replace_when_done(out, force=True, is_folder=is_folder) as partial,
     ):
         (partial / "perfctl.db" if is_folder else partial).write_text("new")
     assert store.read_bytes() == before
@@ -63,8 +67,8 @@ def test_another_database_is_replaced_with_force_only(tmp_path):
     file = tmp_path / "report.sqlite"
     sqlite3.connect(file).execute("CREATE TABLE kernel (id)").connection.close()
     with pytest.raises(UsageError, match="already exists"):
-        check_output_path(file, force=False)
-    check_output_path(file, force=True)
+        raise_if_output_not_replaceable(file, force=False)
+    raise_if_output_not_replaceable(file, force=True)
 
 
 def test_a_pipe_stays_and_receives_the_content(tmp_path):

@@ -11,7 +11,7 @@ from perfctl.redact import (
     mask_command_line,
     mask_secrets,
     neutralize_text,
-    select_facts,
+    select_storable_environment,
 )
 
 TOKENS = [
@@ -122,7 +122,7 @@ def test_of_an_environment_only_known_facts_and_options_are_kept():
         "hostname": "node17",
         "LD_LIBRARY_PATH": "/opt/lib",
     }
-    assert select_facts(given) == {
+    assert select_storable_environment(given) == {
         "torch": "2.15.0",
         "ncu:layers": "conv2",
         "option:batch": "16",
@@ -133,9 +133,9 @@ def test_of_an_environment_only_known_facts_and_options_are_kept():
 
 def test_each_fact_that_a_workload_writes_is_kept():
     pytest.importorskip("torch")
-    from perfctl.workloads.run.setup import collect_environment
+    from perfctl.workloads.run.setup import collect_software_and_cpu_facts
 
-    assert collect_environment().keys() <= FACTS
+    assert collect_software_and_cpu_facts().keys() <= FACTS
 
 
 @pytest.mark.parametrize(

@@ -36,9 +36,9 @@ OTHERS = ("PerfctlError", "PartlyDone", "Regressed", "Lost")
 PLACE_OF_NAME = {
     "Cause": 0,
     "RunVerdict": 0,
-    "propose_cause": 0,
+    "make_cause_unless_contradicted": 0,
     "_propose_transformed_convolution": 1,
-    "_propose_by_kernel_names": 1,
+    "_propose_if_kernel_names_match": 1,
 }
 """Function -> which of its arguments is the name of a cause."""
 ENTRY = re.compile(r"^- ((?:`[^`]+`,?\s+)*`[^`]+`): ", re.MULTILINE)
@@ -57,7 +57,7 @@ def script(name):
 @pytest.fixture(scope="module")
 def reference():
     script("cause_catalog")
-    script("list_operations")
+    script("list_forward_operations_per_sample")
     return script("reference")
 
 

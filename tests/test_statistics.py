@@ -8,44 +8,44 @@ import pytest
 from perfctl.orchestrator.statistics import (
     RatioInterval,
     UntestedRatio,
-    adjust_by_holm,
-    compare_samples,
-    compute_95_interval_of_mean,
-    compute_autocorrelation,
-    compute_t_p_value,
-    compute_t_quantile,
+    adjust_p_values_by_holm,
+    compute_b_over_a_interval,
+    compute_geometric_mean_95_interval,
+    compute_lag1_autocorrelation,
+    compute_two_sided_t_p_value,
+    compute_two_sided_t_quantile,
     compute_wilson_interval,
-    judge_ratio_interval,
-    judge_run_interval,
-    judge_share_interval,
+    explain_wide_ratio_interval,
+    explain_wide_run_interval,
+    explain_wide_share_interval,
 )
 
 
 def ratio(a, b):
     """B over A, or the reason why it is unknown."""
-    test = compare_samples(a, b)
+    test = compute_b_over_a_interval(a, b)
     return test.reason if isinstance(test, UntestedRatio) else test
 
 
 def test_holm_multiplies_the_smallest_by_all_the_next_by_one_less_and_never_falls():
-    assert adjust_by_holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.5}) == {
+    assert adjust_p_values_by_holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.5}) == {
         "a": pytest.approx(0.04),
         "c": pytest.approx(0.09),
         "b": pytest.approx(0.09),
         "d": 0.5,
     }
-    assert adjust_by_holm({}) == {}
+    assert adjust_p_values_by_holm({}) == {}
 
 
 def test_the_interval_of_repeats_is_students_on_logarithms():
     # logarithms one step of log 1.1 apart: mean log 110, standard deviation log 1.1
     values = [100.0, 110.0, 121.0]
-    reach = compute_t_quantile(0.95, 2) * math.log(1.1) / math.sqrt(3)
-    assert compute_95_interval_of_mean(values) == pytest.approx(
+    reach = compute_two_sided_t_quantile(0.95, 2) * math.log(1.1) / math.sqrt(3)
+    assert compute_geometric_mean_95_interval(values) == pytest.approx(
         (110 * math.exp(-reach), 110 * math.exp(reach))
     )
-    assert compute_95_interval_of_mean([100.0]) is None
-    assert compute_95_interval_of_mean([0.0, 1.0]) is None
+    assert compute_geometric_mean_95_interval([100.0]) is None
+    assert compute_geometric_mean_95_interval([0.0, 1.0]) is None
 
 
 def rate(trials, make):
@@ -96,36 +96,42 @@ def closed_form(t, freedom):
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 6, 7, 10, 19, 60, 199])
 def test_students_t_is_the_finite_sum_for_whole_degrees_of_freedom(freedom):
     for t in (0.01, 0.3, 0.9, 1.0, 1.7, 2.5, 4.0, 9.0, 40.0):
-        assert compute_t_p_value(t, freedom) == pytest.approx(closed_form(t, freedom), abs=1e-12)
+        assert compute_two_sided_t_p_value(t, freedom) == pytest.approx(
+            closed_form(t, freedom), abs=1e-12
+        )
 
 
 def test_students_t_at_its_ends_and_far_out():
-    assert compute_t_p_value(0, 3) == 1.0
-    assert compute_t_p_value(-2, 3) == compute_t_p_value(2, 3)
-    assert compute_t_p_value(2, 1e7) == pytest.approx(math.erfc(2 / math.sqrt(2)), abs=1e-6)
-    assert compute_t_p_value(compute_t_quantile(0.95, 1.5), 1.5) == pytest.approx(0.05, rel=1e-9)
-    assert compute_t_p_value(math.inf, 3) == 0.0
+    assert compute_two_sided_t_p_value(0, 3) == 1.0
+    assert compute_two_sided_t_p_value(-2, 3) == compute_two_sided_t_p_value(2, 3)
+    assert compute_two_sided_t_p_value(2, 1e7) == pytest.approx(
+        math.erfc(2 / math.sqrt(2)), abs=1e-6
+    )
+    assert compute_two_sided_t_p_value(
+        compute_two_sided_t_quantile(0.95, 1.5), 1.5
+    ) == pytest.approx(0.05, rel=1e-9)
+    assert compute_two_sided_t_p_value(math.inf, 3) == 0.0
     # 1 - t / sqrt(2 + t^2) is 1 / t^2 there
-    assert compute_t_p_value(1e6, 2) == pytest.approx(1e-12, rel=1e-9)
-    assert compute_t_p_value(1e6, 1) == pytest.approx(2e-6 / math.pi, rel=1e-9)
+    assert compute_two_sided_t_p_value(1e6, 2) == pytest.approx(1e-12, rel=1e-9)
+    assert compute_two_sided_t_p_value(1e6, 1) == pytest.approx(2e-6 / math.pi, rel=1e-9)
 
 
 @pytest.mark.parametrize("confidence", [0.1, 0.5, 0.95, 0.99, 0.9999])
 def test_the_quantile_is_the_closed_form_where_there_is_one(confidence):
-    assert compute_t_quantile(confidence, 2) == pytest.approx(
+    assert compute_two_sided_t_quantile(confidence, 2) == pytest.approx(
         confidence * math.sqrt(2 / (1 - confidence**2)), rel=1e-9
     )
-    assert compute_t_quantile(confidence, 1) == pytest.approx(
+    assert compute_two_sided_t_quantile(confidence, 1) == pytest.approx(
         math.tan(confidence * math.pi / 2), rel=1e-9
     )
 
 
 def test_holm_gives_no_more_than_certainty_and_the_same_to_what_is_alike():
-    assert adjust_by_holm({"a": 0.9, "b": 0.6}) == {"b": 1.0, "a": 1.0}
-    assert adjust_by_holm({"a": 0.2, "b": 0.2, "c": 0.2}) == pytest.approx(
+    assert adjust_p_values_by_holm({"a": 0.9, "b": 0.6}) == {"b": 1.0, "a": 1.0}
+    assert adjust_p_values_by_holm({"a": 0.2, "b": 0.2, "c": 0.2}) == pytest.approx(
         dict.fromkeys("abc", 0.6)
     )
-    assert adjust_by_holm({"a": 0.03}) == {"a": 0.03}
+    assert adjust_p_values_by_holm({"a": 0.03}) == {"a": 0.03}
 
 
 @pytest.mark.parametrize(
@@ -141,7 +147,7 @@ def test_holm_gives_no_more_than_certainty_and_the_same_to_what_is_alike():
     ],
 )
 def test_autocorrelation_by_hand(values, alike):
-    assert compute_autocorrelation(values) == pytest.approx(alike, abs=1e-12)
+    assert compute_lag1_autocorrelation(values) == pytest.approx(alike, abs=1e-12)
 
 
 def told(a, b):
@@ -152,11 +158,11 @@ def told(a, b):
 
 
 def expected(change, variance, freedom):
-    reach = compute_t_quantile(0.95, freedom) * math.sqrt(variance)
+    reach = compute_two_sided_t_quantile(0.95, freedom) * math.sqrt(variance)
     return (
         math.exp(change - reach),
         math.exp(change + reach),
-        compute_t_p_value(change / math.sqrt(variance), freedom),
+        compute_two_sided_t_p_value(change / math.sqrt(variance), freedom),
     )
 
 
@@ -241,7 +247,7 @@ def test_a_0_is_no_share_of_anything_where_it_is_compared():
 
 
 def test_two_values_have_an_interval_and_a_huge_one_does_not_overflow():
-    assert compute_95_interval_of_mean([1.0, math.e]) == pytest.approx(
+    assert compute_geometric_mean_95_interval([1.0, math.e]) == pytest.approx(
         (
             math.exp(0.5 - math.tan(0.475 * math.pi) / 2),
             math.exp(0.5 + math.tan(0.475 * math.pi) / 2),
@@ -254,31 +260,33 @@ def test_two_values_have_an_interval_and_a_huge_one_does_not_overflow():
 
 def test_the_interval_of_two_far_repeats_says_nothing_and_how_many_more_would_settle_it():
     """Two runs have t = 12.7: 1 s and 1.5 s give an interval over more than a factor of 100."""
-    low, high = compute_95_interval_of_mean([1.0, 1.5]) or (0.0, 0.0)
+    low, high = compute_geometric_mean_95_interval([1.0, 1.5]) or (0.0, 0.0)
     assert high / low > 100
-    wide = judge_run_interval([1.0, 1.5])
+    wide = explain_wide_run_interval([1.0, 1.5])
     assert wide is not None
     deviation = math.log(1.5) / math.sqrt(2)
 
     def apart(runs):
-        return math.exp(2 * compute_t_quantile(0.95, runs - 1) * deviation / math.sqrt(runs))
+        return math.exp(
+            2 * compute_two_sided_t_quantile(0.95, runs - 1) * deviation / math.sqrt(runs)
+        )
 
     assert apart(2 + wide.more) <= 3 < apart(1 + wide.more)
     settle = f"about {wide.more} more runs would decide"
     assert wide.reason == f"unknown: its 95% interval is wider than a factor of 3; {settle}"
-    assert judge_run_interval([1.0, 1.01]) is None, "two runs that agree have a narrow one"
+    assert explain_wide_run_interval([1.0, 1.01]) is None, "two runs that agree have a narrow one"
 
 
 def test_more_than_a_thousand_further_values_are_not_counted():
     found = RatioInterval(1e-3, 1e8, 0.9, "", 9.0)
-    wide = judge_ratio_interval(found, 10, "steps")
+    wide = explain_wide_ratio_interval(found, 10, "steps")
     assert wide is not None
-    assert wide.steps_needed_text == "more than 1,000 more steps"
-    assert judge_ratio_interval(RatioInterval(1.0, 2.9, 0.1, "", 9.0), 10, "steps") is None
+    assert wide.additional_values_text == "more than 1,000 more steps"
+    assert explain_wide_ratio_interval(RatioInterval(1.0, 2.9, 0.1, "", 9.0), 10, "steps") is None
 
 
 def test_a_share_of_a_few_images_has_an_interval_only_once_it_is_narrower_than_half():
-    wide = judge_share_interval(0.5, 4)
+    wide = explain_wide_share_interval(0.5, 4)
     assert wide is not None
 
     def width(images):
@@ -287,4 +295,4 @@ def test_a_share_of_a_few_images_has_an_interval_only_once_it_is_narrower_than_h
 
     assert width(4 + wide.more) <= 0.5 < width(3 + wide.more)
     assert wide.unit == "images"
-    assert judge_share_interval(0.7, 200) is None
+    assert explain_wide_share_interval(0.7, 200) is None

@@ -46,7 +46,7 @@ _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 """Options of python whose value may be the next word."""
 
 
-def build_self_start_words() -> tuple[str, ...]:
+def build_self_restart_arguments() -> tuple[str, ...]:
     """Return the words after python that start this code once more: its module, or the one file
     that holds it (annotator.pyz)."""
     archive = getattr(__loader__, "archive", None)  # type: ignore[name-defined]
@@ -123,13 +123,13 @@ def count_python_options(arguments: Sequence[str]) -> int:
     return min(count, len(arguments))
 
 
-def is_step_marker(text: str) -> bool:
+def is_valid_step_marker(text: str) -> bool:
     """Return whether it is one of MARKERS, or optimizer:CLASS or forward:CLASS."""
     kind, colon, name = text.partition(":")
     return kind in (MARKERS if not colon else _MARKERS_OF_A_CLASS) and bool(name) == bool(colon)
 
 
-def check_trace_option(window: str, trace: Path | None) -> None:
+def raise_if_trace_option_invalid(window: str, trace: Path | None) -> None:
     """Raise SpecError unless there is a trace file exactly if torch.profiler is to write one."""
     if window == "torch" and trace is None:
         raise SpecError("`window` torch needs `trace`, the file for its trace")
@@ -146,14 +146,14 @@ class RaisingArgumentParser(argparse.ArgumentParser):
         raise SpecError(message)
 
 
-def make_whole_number_type(least: int) -> Callable[[str], int]:
+def make_argparse_integer_type(min_value: int) -> Callable[[str], int]:
     """Argument type: a whole number, at least ``least``."""
 
     def parse_number_at_least(text: str) -> int:
         with suppress(ValueError):
-            if (value := int(text)) >= least:
+            if (value := int(text)) >= min_value:
                 return value
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {min_value}")
 
     return parse_number_at_least
 
@@ -168,17 +168,19 @@ def declare_option(default: Any, help: str = "", heading: str = "", **settings: 
     return field(default=default, metadata=settings)
 
 
-def declare_number_option(least: int, default: int | None, help: str = "", **settings: Any) -> Any:
+def declare_number_option(
+    min_value: int, default: int | None, help: str = "", **settings: Any
+) -> Any:
     """Return the field of an option that is a whole number, at least ``least``."""
     return declare_option(
-        default, help, type=make_whole_number_type(least), metavar="N", **settings
+        default, help, type=make_argparse_integer_type(min_value), metavar="N", **settings
     )
 
 
-def add_declared_options(parser: argparse.ArgumentParser, declared: Any) -> None:
+def add_declared_options(parser: argparse.ArgumentParser, options_class: Any) -> None:
     """Add an argument for each field that ``declare_option`` made."""
     group: Any = parser
-    for item in fields(declared):
+    for item in fields(options_class):
         if settings := dict(item.metadata):
             if heading := settings.pop("heading"):
                 group = parser.add_argument_group(heading)

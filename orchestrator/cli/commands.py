@@ -19,7 +19,7 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from perfctl.orchestrator.cli import console
-from perfctl.orchestrator.errors import FIELD, PerfctlError, fill_fields
+from perfctl.orchestrator.errors import FIELD, PerfctlError, replace_backquoted_fields
 from perfctl.orchestrator.options import DeclaredOption
 
 if TYPE_CHECKING:
@@ -134,13 +134,13 @@ class DeclaredTyperCommand(TyperCommand):
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return arguments as the documentation writes them: MODEL, [PATHS]..., in all releases of
         typer."""
-        program = ["[-- COMMAND]"] if "program" in _list_field_sources(ctx.obj) else []
+        program = ["[-- COMMAND]"] if "program" in _list_command_line_parts_used(ctx.obj) else []
         pieces = super().collect_usage_pieces(ctx)
         return [re.sub(r"^\{(.*)\}", r"\1", piece).upper() for piece in pieces] + program
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read what was typed; a program after ``--`` goes into ``ctx.meta``."""
-        if "program" in _list_field_sources(ctx.obj) and "--" in args:
+        if "program" in _list_command_line_parts_used(ctx.obj) and "--" in args:
             end = args.index("--")
             args, ctx.meta[PROGRAM] = args[:end], tuple(args[end + 1 :])
         disable_type_conversion(self.get_params(ctx))
@@ -169,14 +169,18 @@ class DeclaredTyperCommand(TyperCommand):
                 formatter.write_dl(groups[heading])
 
 
-def _list_field_sources(command: Declared[Any, Any]) -> set[str]:
+def _list_command_line_parts_used(command: Declared[Any, Any]) -> set[str]:
     """Return which parts of the typed line fill fields of a command."""
     return {field.option.filled_from for field in command.declared_options}
 
 
-def replace_fields_with_options(text: str, command: Declared[Any, Any]) -> str:
+def replace_field_names_with_flags(text: str, command: Declared[Any, Any]) -> str:
     """Return ``text`` with options of ``command`` instead of fields."""
-    return fill_fields(text, map_fields_to_flags(command)) if FIELD.search(text) else text
+    return (
+        replace_backquoted_fields(text, map_fields_to_flags(command))
+        if FIELD.search(text)
+        else text
+    )
 
 
 @cache
@@ -186,9 +190,9 @@ def map_fields_to_flags(command: Declared[Any, Any]) -> dict[str, str]:
     flags = {
         name: field.flag
         for field in command.declared_options
-        for name in (field.parameter, field.name)
+        for name in (field.parameter_name, field.name)
     }
-    if "rest" not in _list_field_sources(command):
+    if "rest" not in _list_command_line_parts_used(command):
         return flags
     from perfctl.workloads.models import WORKLOADS
     from perfctl.workloads.run.options import format_workload_help
@@ -212,7 +216,7 @@ class TerminalEvents:
 
     def note(self, text: str) -> None:
         """Print it."""
-        console.print_note(replace_fields_with_options(text, self.command))
+        console.print_note(replace_field_names_with_flags(text, self.command))
 
     def warning(self, text: str) -> None:
         """Print it as a warning."""
@@ -220,7 +224,7 @@ class TerminalEvents:
 
     def error(self, text: str) -> None:
         """Print it as an error."""
-        console.print_error(replace_fields_with_options(text, self.command))
+        console.print_error(replace_field_names_with_flags(text, self.command))
 
     def progress(self, label: str, done: int, total: int, path: Path | None = None) -> None:
         """Show it on a terminal."""
@@ -238,7 +242,7 @@ class TerminalEvents:
 def register_declared_command(
     app: typer.Typer,
     name: str,
-    line: str,
+    short_help: str,
     declared: Declared[Any, Any] | Group,
     *,
     is_hidden: bool = False,
@@ -247,9 +251,12 @@ def register_declared_command(
     from perfctl.orchestrator.commands.declare import Group
 
     if not isinstance(declared, Group):
-        settings = {"obj": declared, **(PASS_ON if "rest" in _list_field_sources(declared) else {})}
+        settings = {
+            "obj": declared,
+            **(PASS_ON if "rest" in _list_command_line_parts_used(declared) else {}),
+        }
         register = app.command(
-            name, short_help=line, cls=DeclaredTyperCommand, context_settings=settings
+            name, short_help=short_help, cls=DeclaredTyperCommand, context_settings=settings
         )
         register(build_typer_callback(declared))
         return
@@ -265,14 +272,14 @@ def register_declared_command(
     for subcommand_name, command in declared.commands.items():
         is_group = isinstance(command, Group)
         register_declared_command(group, subcommand_name, command.line, command, is_hidden=is_group)
-    app.add_typer(group, short_help=line, hidden=is_hidden)
+    app.add_typer(group, short_help=short_help, hidden=is_hidden)
 
 
 def build_typer_callback(command: Declared[Any, Any]) -> Callable[..., None]:
     """Return the function that typer calls for a declared command: its parameters are the options,
     then --format (if its view is a document too) and --json."""
 
-    def call(context: typer.Context, **typed: Any) -> None:
+    def run_typed_command(context: typer.Context, **typed: Any) -> None:
         try:
             _run_and_print(command, context, typed)
         except PerfctlError as error:
@@ -292,10 +299,12 @@ def build_typer_callback(command: Declared[Any, Any]) -> Callable[..., None]:
     text += f"\n\n{command.notes}" * bool(command.notes)
     if command.examples:
         text += "\n\n\b\nExamples:\n" + "\n".join(f"  {line}" for line in command.examples)
-    call.__doc__ = text.replace("-", UNBROKEN)
-    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return call
+    run_typed_command.__doc__ = text.replace("-", UNBROKEN)
+    run_typed_command.__annotations__ = {
+        parameter.name: parameter.annotation for parameter in parameters
+    }
+    run_typed_command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return run_typed_command
 
 
 def _run_and_print(
@@ -303,9 +312,9 @@ def _run_and_print(
 ) -> None:
     """Run a command with the options that were typed, and print its result."""
     from perfctl.orchestrator.cli import progress
-    from perfctl.orchestrator.commands.declare import check_output_files
+    from perfctl.orchestrator.commands.declare import raise_if_outputs_would_overwrite
 
-    form = console.check_document_format(typed.get("form"), typed.get("as_json", False))
+    form = console.validate_document_format(typed.get("form"), typed.get("as_json", False))
     parts = {"rest": tuple(context.args), "program": context.meta.get(PROGRAM)}
     parts["line"] = console.format_command_line()
     values = {
@@ -315,29 +324,29 @@ def _run_and_print(
         for field in command.declared_options
     }
     options = command.make_options(values)
-    check_output_files(options)
+    raise_if_outputs_would_overwrite(options)
     with progress.show_progress() as steps:
         events = TerminalEvents(command, steps)
         result = command.run(options, events)
     if not typed.get("as_json"):
         console.print_view(
-            command.view(result), form, lambda text: replace_fields_with_options(text, command)
+            command.view(result), form, lambda text: replace_field_names_with_flags(text, command)
         )
     elif (record := command.record(result)) is not None:
-        from perfctl.orchestrator.outputs import find_output
+        from perfctl.orchestrator.outputs import find_json_output_name
 
-        console.print_json(record, find_output(record, list_output_names(command)))
+        console.print_json(record, find_json_output_name(record, list_json_output_names(command)))
     command.check(result, events)
 
 
-def list_output_names(command: Declared[Any, Any]) -> Sequence[str]:
+def list_json_output_names(command: Declared[Any, Any]) -> Sequence[str]:
     """Return the names of what ``--json`` prints."""
-    from perfctl.orchestrator.outputs import list_returned_outputs
+    from perfctl.orchestrator.outputs import list_annotated_json_outputs
 
     return (
         command.outputs
-        or list_returned_outputs(command.record)
-        or list_returned_outputs(command.run)
+        or list_annotated_json_outputs(command.record)
+        or list_annotated_json_outputs(command.run)
     )
 
 
@@ -348,7 +357,7 @@ def _make_schema_option(command: Declared[Any, Any]) -> Any:
         if is_asked:
             from perfctl.orchestrator.outputs import build_alternatives_schema
 
-            console.print_json(build_alternatives_schema(list_output_names(command)))
+            console.print_json(build_alternatives_schema(list_json_output_names(command)))
             raise typer.Exit
 
     return typer.Option(
@@ -375,7 +384,7 @@ def _build_typer_parameters(command: Declared[Any, Any]) -> list[inspect.Paramet
 
 def _build_typer_parameter(field: DeclaredOption, heading: str) -> inspect.Parameter:
     """Return an option as typer declares it."""
-    option, default = field.option, _format_typed_default(field)
+    option, default = field.option, _format_default_as_typed(field)
     kind = str if option.parse else field.value_type
     text = option.help
     if default not in (None, False, inspect.Parameter.empty) and "Default:" not in text:
@@ -387,19 +396,19 @@ def _build_typer_parameter(field: DeclaredOption, heading: str) -> inspect.Param
         declared = typer.Argument(help=text, metavar=option.metavar, show_default=False)
     else:
         declared = typer.Option(
-            *field.names,
+            *field.command_line_names,
             help=text,
             metavar=option.metavar or METAVARS[kind],
             rich_help_panel=heading,
             show_default=False,
         )
-    is_list = field.item_hint is not None and option.parse is None
+    is_list = field.item_type_hint is not None and option.parse is None
     hint: Any = list[str] if is_list else bool if kind is bool else str
     annotation: Any = Annotated[hint | None, declared]
     return inspect.Parameter(field.name, KEYWORD, annotation=annotation, default=default)
 
 
-def _format_typed_default(field: DeclaredOption) -> Any:
+def _format_default_as_typed(field: DeclaredOption) -> Any:
     """Return a default as one would type it: (16, 32) is "16,32"; nothing is None."""
     option, default = field.option, field.default
     if option.typed_default is not None:
@@ -417,8 +426,8 @@ def _format_typed_default(field: DeclaredOption) -> Any:
 
 def parse_typed_value(field: DeclaredOption, typed: Any) -> Any:
     """Return what was typed as a value of the field. Raises UsageError."""
-    if typed is None or typed == _format_typed_default(field) or typed == ():
+    if typed is None or typed == _format_default_as_typed(field) or typed == ():
         return field.default
     if isinstance(typed, list | tuple):
-        return tuple(map(field.parse_word, typed))
-    return typed if isinstance(typed, bool) else field.parse_word(typed)
+        return tuple(map(field.parse_value_text, typed))
+    return typed if isinstance(typed, bool) else field.parse_value_text(typed)

@@ -118,72 +118,84 @@ def print_raw_text(text: str) -> None:
 
 
 def print_view(
-    answer: View | RawLines, form: str | None, name_options: Callable[[str], str] = str
+    answer: View | RawLines,
+    document_format: str | None,
+    replace_field_names: Callable[[str], str] = str,
 ) -> None:
     """An answer as text for the terminal, or as the document that ``form`` names.
     ``name_options``: puts options in the place of fields."""
     from perfctl.orchestrator.report.files.documents import FORMS
-    from perfctl.orchestrator.report.view import RawLines, draw_view
+    from perfctl.orchestrator.report.view import RawLines, draw_view_on_terminal
 
     if isinstance(answer, RawLines):
-        if form is not None:
+        if document_format is not None:
             raise UsageError(
                 f"--format and {answer.asked_by} both write to standard output", "Choose one"
             )
         for line in answer.lines:
             print_raw_text(escape_control_characters(line) if answer.has_names else line)
         return
-    if form is not None:
+    if document_format is not None:
         document = answer if answer.document is None else answer.document()
-        print_raw_text(FORMS[form](_name_options_in_view(document, name_options)))
+        print_raw_text(
+            FORMS[document_format](_replace_field_names_in_view(document, replace_field_names))
+        )
         return
     console = _make_console()
     console.width = max(console.width, answer.least_width)
-    for block in draw_view(_name_options_in_view(answer, name_options), console.width):
+    for block in draw_view_on_terminal(
+        _replace_field_names_in_view(answer, replace_field_names), console.width
+    ):
         console.print(block)
     for line in answer.lines:
         print_result_line(line)
 
 
-def _name_options_in_view(view: View, name_options: Callable[[str], str]) -> View:
+def _replace_field_names_in_view(view: View, replace_field_names: Callable[[str], str]) -> View:
     """Return the view with options in place of fields in its sentences; its chapters are yielded
     one by one."""
     return replace(
         view,
         findings=tuple(
-            name_options(finding)
+            replace_field_names(finding)
             if isinstance(finding, str)
-            else replace(finding, text=name_options(finding.text))
+            else replace(finding, text=replace_field_names(finding.text))
             for finding in view.findings
         ),
-        warnings=tuple(map(name_options, view.warnings)),
-        notes=tuple(map(name_options, view.notes)),
-        tables=tuple(_name_options_in_table(table, name_options) for table in view.tables),
-        chapters=(_name_options_in_view(chapter, name_options) for chapter in view.chapters),
+        warnings=tuple(map(replace_field_names, view.warnings)),
+        notes=tuple(map(replace_field_names, view.notes)),
+        tables=tuple(
+            _replace_field_names_in_table(table, replace_field_names) for table in view.tables
+        ),
+        chapters=(
+            _replace_field_names_in_view(chapter, replace_field_names) for chapter in view.chapters
+        ),
     )
 
 
-def _name_options_in_table(table: Table, name_options: Callable[[str], str]) -> Table:
+def _replace_field_names_in_table(table: Table, replace_field_names: Callable[[str], str]) -> Table:
     """Return the table with options in place of fields, in its notes, and in its cells if it has no
     heads: they are sentences then, and no names."""
     rows = table.rows
     if not any(column.label for column in table.columns):
         rows = tuple(
-            tuple(replace(cell, text=name_options(cell.text)) for cell in row) for row in rows
+            tuple(replace(cell, text=replace_field_names(cell.text)) for cell in row)
+            for row in rows
         )
-    return replace(table, rows=rows, notes=tuple(map(name_options, table.notes)))
+    return replace(table, rows=rows, notes=tuple(map(replace_field_names, table.notes)))
 
 
-def check_document_format(form: str | None, as_json: bool) -> str | None:
+def validate_document_format(document_format: str | None, as_json: bool) -> str | None:
     """The format asked for; None is text. Raises UsageError for one that is not known, and
     beside --json."""
-    if form is not None and form not in ("md", "tex", "html"):
+    if document_format is not None and document_format not in ("md", "tex", "html"):
         raise UsageError(
-            f"invalid value '{form}' for --format; choose md, tex or html (default: text)"
+            f"invalid value '{document_format}' for --format; choose md, tex or html "
+            f"(default: text)"
         )
-    if form is not None and as_json:
+    if document_format is not None and as_json:
         raise UsageError("--format and --json exclude each other", "Choose one")
-    return form
+    return document_format
 
 
 def print_note(text: str) -> None:

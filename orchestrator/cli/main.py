@@ -106,7 +106,7 @@ class _RootCommandGroup(commands.CommandGroup):
     sections: ClassVar = GROUPS
 
 
-def build_application(only: str | None = None) -> typer.Typer:
+def build_application(loaded_command: str | None = None) -> typer.Typer:
     """Return the command line. With ``only``, the first word that was typed, the modules of other
     commands are not loaded: those have a name alone, and not even that for options of perfctl."""
     app = typer.Typer(
@@ -125,19 +125,19 @@ def build_application(only: str | None = None) -> typer.Typer:
         ),
     )
     app.callback()(_accept_root_options)
-    if only in ("--help", "--version"):
+    if loaded_command in ("--help", "--version"):
         return app
-    from perfctl.orchestrator.commands.declare import load_declaration
+    from perfctl.orchestrator.commands.declare import load_command_or_group
 
     for name, line in COMMANDS.items():
-        if only in (None, name):
-            commands.register_declared_command(app, name, line, load_declaration(name))
+        if loaded_command in (None, name):
+            commands.register_declared_command(app, name, line, load_command_or_group(name))
         else:
             app.command(name, help=line)(lambda: None)
     return app
 
 
-def read_typed_words(arguments: Sequence[str]) -> Sequence[str]:
+def read_arguments_or_completion_line(arguments: Sequence[str]) -> Sequence[str]:
     """Return the words after ``perfctl``: of the line that a shell wants completed, if one asks."""
     if COMPLETING not in os.environ:
         return arguments
@@ -177,7 +177,7 @@ def _escape_unencodable_letters(error: UnicodeError) -> tuple[str, int]:
 
 
 @contextmanager
-def _print_database_warnings() -> Iterator[list[str]]:
+def _print_warnings_and_collect_losses() -> Iterator[list[str]]:
     """Print notes about the database, each once per command, and as errors what had to be omitted;
     yield the list of the latter."""
     lost: list[str] = []
@@ -201,14 +201,14 @@ def _print_database_warnings() -> Iterator[list[str]]:
 
 def run_command_line(arguments: Sequence[str]) -> int:
     """Run one command; its exit code. No exception leaves here."""
-    with _print_database_warnings() as lost:
+    with _print_warnings_and_collect_losses() as lost:
         code = _run_catching_errors(arguments)
     return 4 if lost and code == 0 else code
 
 
 def _run_catching_errors(arguments: Sequence[str]) -> int:
     try:
-        app = build_application(next(iter(read_typed_words(arguments)), ""))
+        app = build_application(next(iter(read_arguments_or_completion_line(arguments)), ""))
         outcome = app(list(arguments), standalone_mode=False, prog_name="perfctl")
         if outcome == 130:  # newer releases of typer turn Ctrl-C into this exit code
             raise KeyboardInterrupt
@@ -235,9 +235,11 @@ def _run_catching_errors(arguments: Sequence[str]) -> int:
             # Python 3.11 wraps Ctrl-C that comes while an imported module makes a class
             console.print_error("stopped")
             return 130
-        from perfctl.orchestrator.faults import describe_fault
+        from perfctl.orchestrator.faults import describe_and_save_exception
 
-        console.print_error(describe_fault(f"perfctl {next(iter(arguments), '')}".strip(), error))
+        console.print_error(
+            describe_and_save_exception(f"perfctl {next(iter(arguments), '')}".strip(), error)
+        )
         return 1
 
 

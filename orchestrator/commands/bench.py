@@ -28,39 +28,47 @@ from perfctl.orchestrator.commands.declare import (
 )
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.events import SILENT
-from perfctl.orchestrator.files import check_output_path, replace_when_done
+from perfctl.orchestrator.files import raise_if_output_not_replaceable, replace_when_done
 from perfctl.orchestrator.ingest.context import IngestSettings, IngestTask, ReportFailed
 from perfctl.orchestrator.ingest.find import ReportSource
 from perfctl.orchestrator.ingest.ingest import ingest_run_folders
-from perfctl.orchestrator.ingest.sweep import describe_outcome, ingest_folder, keep_complete_runs
-from perfctl.orchestrator.launch.catalog import check_sweep_can_start
+from perfctl.orchestrator.ingest.sweep import (
+    describe_outcome,
+    explain_resumability_on_interrupt,
+    ingest_finished_run,
+)
+from perfctl.orchestrator.launch.catalog import require_tools_and_write_annotator
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler
-from perfctl.orchestrator.launch.sweep.bench import PointToMeasure, TimeBudget, measure_points
+from perfctl.orchestrator.launch.sweep.bench import (
+    PointToMeasure,
+    TimeBudget,
+    measure_bench_points_within_budget,
+)
 from perfctl.orchestrator.launch.sweep.bench_file import (
     BenchSpec,
     SkippedPoint,
-    design_bench,
+    expand_bench_into_points,
     read_bench_file,
-    select_part,
+    select_points_of_part,
 )
 from perfctl.orchestrator.launch.sweep.folders import SweepSetting, make_safe_file_name
-from perfctl.orchestrator.launch.sweep.options import resolve_device
+from perfctl.orchestrator.launch.sweep.options import choose_cpu_or_cuda
 from perfctl.orchestrator.launch.sweep.request import (
     RunResult,
     SweepListener,
     SweepRequest,
     format_option_words,
 )
-from perfctl.orchestrator.options import parse_seconds
+from perfctl.orchestrator.options import parse_budget_seconds
 from perfctl.orchestrator.predict.bench import (
     TimeCorrelation,
-    correlate_all_features,
+    collect_features_with_batch,
+    correlate_features_with_step_time,
     keep_fastest_points,
-    list_observations,
-    list_point_features,
-    select_bench_points,
+    list_size_observations,
+    list_unprofiled_bench_points,
 )
-from perfctl.orchestrator.predict.step_parts import compute_call_features
+from perfctl.orchestrator.predict.step_parts import sum_layer_call_features
 from perfctl.orchestrator.report.charts.files import Picture
 from perfctl.orchestrator.report.tables import (
     Column,
@@ -105,7 +113,7 @@ class BenchOptions:
         Option(
             "Stop after this time: 30m, 2h, 90s. 0 only ingests existing runs. Default: no limit.",
             metavar="TIME",
-            parse=parse_seconds,
+            parse=parse_budget_seconds,
         ),
     ] = None
     shard: Annotated[
@@ -222,10 +230,13 @@ def plan_bench(
     Device and threads that were asked for replace those of ``bench``. Raises UsageError when
     nothing can be measured, or the design is too large.
     """
-    device = resolve_device(options.device or bench.device)
+    device = choose_cpu_or_cuda(options.device or bench.device)
     bench = replace(bench, device=device, threads=options.threads or bench.threads)
-    planned, part = design_bench(bench), parse_shard(options.shard, environment)
-    points = select_part(planned.points, *part) if part else planned.points
+    planned, part = (
+        expand_bench_into_points(bench),
+        parse_shard_or_slurm_task(options.shard, environment),
+    )
+    points = select_points_of_part(planned.points, *part) if part else planned.points
     return BenchRequest(bench, points, planned.skipped, part, options)
 
 
@@ -246,7 +257,7 @@ def run_bench(request: BenchRequest, events: Events = SILENT) -> BenchResult:
             "`steady` needs the results database, which the parts of a bench do not use",
             "Omit `steady` or `shard`",
         )
-    check_sweep_can_start(plan_point_sweep(request, request.points[0]))
+    require_tools_and_write_annotator(plan_point_sweep(request, request.points[0]))
     reasons = list_skip_reasons(request)
     for reason in reasons[:REASONS_MAX]:
         events.note(f"skipped: {reason}")
@@ -256,30 +267,30 @@ def run_bench(request: BenchRequest, events: Events = SILENT) -> BenchResult:
         )
     listener, limit = make_progress_listener(request, events), memory.parse_memory_limit(None)
 
-    def ingest_run(result: RunResult) -> None:
+    def ingest_and_report_finished_run(result: RunResult) -> None:
         if request.part is None:
-            ingest_folder(
+            ingest_finished_run(
                 result.folder,
                 _build_sweep_facts(result.folder, options.command_line),
                 limit,
                 store=store,
                 again=False,
-                features=compute_call_features,
+                compute_features=sum_layer_call_features,
             )
         listener.finished(result)
 
     if request.part is not None:
         options.out.mkdir(parents=True, exist_ok=True)
-    with nullcontext() if request.part else keep_complete_runs(store, "points"):
-        points = load_fastest_points(store) if steady is not None else ()
+    with nullcontext() if request.part else explain_resumability_on_interrupt(store, "points"):
+        points = load_fastest_run_per_point(store) if steady is not None else ()
         unsteady = (
             point for point in points if point.interquartile_over_median * 100 > (steady or 0.0)
         )
-        done = measure_points(
+        done = measure_bench_points_within_budget(
             request.points,
             partial(plan_point_sweep, request),
             TimeBudget(options.budget),
-            replace(listener, finished=ingest_run),
+            replace(listener, finished=ingest_and_report_finished_run),
             frozenset((point.model, point.batch) for point in unsteady),
         )
     runs = (
@@ -312,7 +323,7 @@ def make_progress_listener(request: BenchRequest, events: Events) -> SweepListen
     return SweepListener(started=report_start, finished=report_outcome, stopped=report_outcome)
 
 
-def parse_shard(
+def parse_shard_or_slurm_task(
     text: str | None, environment: Mapping[str, str] = os.environ
 ) -> tuple[int, int] | None:
     """Return (2, 8) for "2/8", or this task's part of a Slurm array; None if no other task shares
@@ -364,28 +375,32 @@ def plan_point_sweep(request: BenchRequest, point: PointToMeasure) -> SweepReque
     )
 
 
-def ingest_bench_folders(runs: Path, store: Path, command_line: str) -> tuple[str, ...]:
+def ingest_bench_runs_returning_errors(
+    runs_folder: Path, store: Path, command_line: str
+) -> tuple[str, ...]:
     """Ingest the run folders that a bench left, its parts too; runs nothing. Return why folders
     could not be read."""
     tasks = [
         IngestTask(
             ReportSource(folder, folder),
             _build_sweep_facts(folder, command_line),
-            features=compute_call_features,
+            features=sum_layer_call_features,
         )
-        for folder in (path.parent for path in sorted(runs.rglob("run.json")))
+        for folder in (path.parent for path in sorted(runs_folder.rglob("run.json")))
     ]
-    with keep_complete_runs(store, "points"):
+    with explain_resumability_on_interrupt(store, "points"):
         settings = IngestSettings(store, limit=memory.parse_memory_limit(None))
         outcomes = [outcome for _, outcome in ingest_run_folders(tasks, settings)]
     return tuple(outcome.text for outcome in outcomes if isinstance(outcome, ReportFailed))
 
 
-def load_fastest_points(store: Path = DEFAULT_STORE) -> list[BenchPoint]:
+def load_fastest_run_per_point(store: Path = DEFAULT_STORE) -> list[BenchPoint]:
     """The fastest run of each point in a store, in the order they were first measured."""
     with database.open_store_for_reading(store) as connection:
         return keep_fastest_points(
-            select_bench_points(load_readable_runs(connection, read.list_bench_run_ids(connection)))
+            list_unprofiled_bench_points(
+                load_readable_runs(connection, read.list_bench_run_ids(connection))
+            )
         )
 
 
@@ -398,7 +413,7 @@ def load_bench_points(
     Raises PerfctlError when there is no point, UsageError when there is none of the family,
     ReportError for a file of another kind.
     """
-    points = list(read_bench_points(file)) if file else load_fastest_points(store)
+    points = list(read_bench_points(file)) if file else load_fastest_run_per_point(store)
     if not points:
         raise PerfctlError(
             f"{file or store}: no benchmark measurements found", "Run 'perfctl bench FILE' first"
@@ -417,10 +432,10 @@ def draw_bench_charts(store: Path) -> dict[str, Picture]:
     without a bench."""
     from perfctl.orchestrator.report.charts import relations
 
-    points = load_fastest_points(store)
-    return relations.draw_correlation_charts(points) | relations.draw_all_relation_charts(
-        list_observations(points)
-    )
+    points = load_fastest_run_per_point(store)
+    return relations.draw_step_time_against_features(
+        points
+    ) | relations.draw_all_quantity_size_charts(list_size_observations(points))
 
 
 def run_or_plan_bench(options: BenchOptions, events: Events) -> BenchResult | BenchRequest:
@@ -432,7 +447,7 @@ def run_or_plan_bench(options: BenchOptions, events: Events) -> BenchResult | Be
 def build_bench_view(result: BenchResult | BenchRequest) -> View:
     """Return every point and every network that is skipped, or what was measured."""
     if isinstance(result, BenchRequest):
-        return _build_design_view(result)
+        return _build_planned_points_view(result)
     request = result.request
     wrote = f"Wrote {request.store_path}. Next: perfctl bench show"
     if request.part:
@@ -446,7 +461,7 @@ def build_bench_view(result: BenchResult | BenchRequest) -> View:
     return View(title, lines=(wrote,))
 
 
-def _build_design_view(request: BenchRequest) -> View:
+def _build_planned_points_view(request: BenchRequest) -> View:
     points, models = request.points, {point.model for point in request.points}
     rows = [(point.model, point.batch, amount_cell(point.flops, "FLOP")) for point in points]
     columns = [*text_columns("network"), Column("batch size"), Column("per step", unit="FLOP")]
@@ -511,8 +526,8 @@ class MeasuredPoints:
 def load_points_and_correlations(options: BenchShowOptions, events: Events) -> MeasuredPoints:
     """Return the points and the correlations of each family."""
     points = load_bench_points(options.store, file=options.file, family=options.family)
-    rows = [BenchRow(point, list_point_features(point)) for point in points]
-    return MeasuredPoints(rows, correlate_all_features(points), options.file is None)
+    rows = [BenchRow(point, collect_features_with_batch(point)) for point in points]
+    return MeasuredPoints(rows, correlate_features_with_step_time(points), options.file is None)
 
 
 def build_points_view(measured: MeasuredPoints) -> View:
@@ -520,8 +535,8 @@ def build_points_view(measured: MeasuredPoints) -> View:
     from perfctl.orchestrator.report.studies import cost
 
     by_family = group_by(measured.correlations, lambda row: row.family)
-    tables = [cost.build_points_table([row.point for row in measured.points])]
-    tables += [cost.build_correlation_table(*family) for family in by_family.items()]
+    tables = [cost.build_bench_points_table([row.point for row in measured.points])]
+    tables += [cost.build_time_correlation_table(*family) for family in by_family.items()]
     chart = "Charts: perfctl plot bench-flops-forward; perfctl plot --list lists all"
     return View(
         "",
@@ -557,7 +572,7 @@ class ExportedPoints:
 
 def write_points_file(options: BenchExportOptions, events: Events) -> ExportedPoints:
     """Write all points of a store into one JSON file."""
-    check_output_path(options.out, force=options.force)
+    raise_if_output_not_replaceable(options.out, force=options.force)
     points = load_bench_points(options.store)
     with replace_when_done(options.out, force=options.force) as partial_file:
         partial_file.write_text(format_bench_file(points), encoding="utf-8")

@@ -21,16 +21,20 @@ from perfctl.orchestrator.commands.declare import (
     make_api_function,
 )
 from perfctl.orchestrator.estimate.session import silence_driver_warning
-from perfctl.orchestrator.evidence import find_store_evidence
-from perfctl.orchestrator.files import check_output_path, find_user_folder, replace_when_done
+from perfctl.orchestrator.evidence import build_evidence_for_all_devices
+from perfctl.orchestrator.files import (
+    get_perfctl_user_folder,
+    raise_if_output_not_replaceable,
+    replace_when_done,
+)
 from perfctl.orchestrator.predict.models.calculator import (
     CalculatorModel,
     ModelCache,
-    build_planned_model,
+    build_family_calculator_model,
     get_library_versions,
-    load_shipped_table,
-    resolve_model_names,
-    trace_model,
+    load_shipped_model_table,
+    parse_torchvision_model_names,
+    trace_calculator_model,
 )
 from perfctl.orchestrator.report.calculator import (
     CalculatorContents,
@@ -105,11 +109,11 @@ def write_calculator(options: CalculatorOptions, events: Events) -> CalculatorPa
 
 def write_calculator_page(options: CalculatorOptions, events: Events) -> CalculatorContents:
     """Write the page and return what is in it."""
-    check_output_path(options.out, force=options.force)
-    from perfctl.orchestrator.report.page.page import render_view
+    raise_if_output_not_replaceable(options.out, force=options.force)
+    from perfctl.orchestrator.report.page.page import render_view_as_html
 
-    cache = find_user_folder("XDG_CACHE_HOME", "~/.cache") / "traces"
-    cached_models = ModelCache(cache, load_shipped_table())
+    cache = get_perfctl_user_folder("XDG_CACHE_HOME", "~/.cache") / "traces"
+    cached_models = ModelCache(cache, load_shipped_model_table())
     contents = _gather_calculator_contents(options, cached_models, events.progress)
     if cached_models.from_table:
         versions = " and ".join(
@@ -124,7 +128,7 @@ def write_calculator_page(options: CalculatorOptions, events: Events) -> Calcula
         events.warning(sentence)
     events.progress("writing the page", 0, 1)
     today = datetime.now(UTC).date().isoformat()
-    text = render_view(
+    text = render_view_as_html(
         build_calculator_page(contents, date=today, version=__version__), "calculator.html"
     )
     with replace_when_done(options.out, force=options.force) as partial:
@@ -138,16 +142,17 @@ def _gather_calculator_contents(
     """Return everything that a page shows; the families are always part of it."""
     from perfctl.orchestrator.predict import prices, published
 
-    names, missing = resolve_model_names(options.models, cached_models)
+    names, missing = parse_torchvision_model_names(options.models, cached_models)
     table = prices.load_price_table(options.prices).without_doubtful_prices
-    evidence, devices = find_store_evidence(options.store)
-    planned = [build_planned_model(family) for family in PARAMETERS]
-    traced, failed = trace_models(names, progress, cached_models)
+    evidence, devices = build_evidence_for_all_devices(options.store)
+    planned = [build_family_calculator_model(family) for family in PARAMETERS]
+    traced, failed = load_or_trace_models(names, progress, cached_models)
     offers = tuple(price for price in table.prices if price.board is not None)
     return CalculatorContents(
         models=(*planned, *traced),
         devices=tuple(
-            _describe_device_offers(evidence, device, offers, table.prices) for device in devices
+            _list_device_offers_and_power(evidence, device, offers, table.prices)
+            for device in devices
         ),
         fits=evidence.fits,
         measured=tuple(step for step in evidence.measured if step.case.training),
@@ -159,8 +164,8 @@ def _gather_calculator_contents(
     )
 
 
-def _describe_device_offers(
-    evidence: Evidence, device: Device, offers: Sequence[Price], prices: tuple[Price, ...]
+def _list_device_offers_and_power(
+    evidence: Evidence, device: Device, offers: Sequence[Price], all_prices: tuple[Price, ...]
 ) -> ListedDevice:
     """Return a device with its link, its offers, and the power it draws: by model if that was
     measured, and "" for every other. ``prices``: also those that do not state their GPU model."""
@@ -185,27 +190,27 @@ def _describe_device_offers(
         tuple(index for index, price in enumerate(offers) if price.board == board),
         watts,
         classify_gpu(board.gpu),
-        len(select_ambiguous_offers(prices, board)),
+        len(select_ambiguous_offers(all_prices, board)),
     )
 
 
-def trace_models(
+def load_or_trace_models(
     names: Sequence[str], progress: Progress, cached_models: ModelCache
 ) -> tuple[tuple[CalculatorModel, ...], tuple[str, ...]]:
     """Return the models, and why others are not among them. New ones go into the cache."""
-    missing = [name for name in names if cached_models.find_model(name) is None]
+    missing = [name for name in names if cached_models.find_cached_model(name) is None]
     failed: dict[str, str] = {}
-    for number, (name, model) in enumerate(_trace_in_workers(missing, progress), 1):
+    for number, (name, model) in enumerate(_trace_models_in_workers(missing, progress), 1):
         progress(f"traced {name}", number, len(missing))
         if isinstance(model, str):
             failed[name] = model
         else:
             cached_models.add_model(name, model)
-    models = tuple(filter(None, map(cached_models.find_model, names)))
+    models = tuple(filter(None, map(cached_models.find_cached_model, names)))
     return models, tuple(f"{name} is not included: {reason}." for name, reason in failed.items())
 
 
-def _trace_in_workers(
+def _trace_models_in_workers(
     names: Sequence[str], progress: Progress
 ) -> Iterator[tuple[str, CalculatorModel | str]]:
     """Yield each name with its model, or why there is none, as they are done; by one process per
@@ -217,7 +222,7 @@ def _trace_in_workers(
         with silence_driver_warning():
             for number, name in enumerate(names):
                 progress(f"tracing {name}", number, len(names))
-                yield name, trace_model(f"torchvision:{name}")
+                yield name, trace_calculator_model(f"torchvision:{name}")
         return
     # Models of one name have layers in common, and a process computes the results of equal
     # operators once.
@@ -227,8 +232,8 @@ def _trace_in_workers(
         groups,
         _open_tracing_worker,
         processes=min(jobs, len(groups)),
-        seconds=lambda group: TRACE_SECONDS_MAX * len(group),
-        fork=False,  # autograd does not stand being forked once it has run
+        get_time_limit_s=lambda group: TRACE_SECONDS_MAX * len(group),
+        may_fork=False,  # autograd does not stand being forked once it has run
     )
     with closing(running):
         for group, events in running:
@@ -248,7 +253,7 @@ def _open_tracing_worker() -> Iterator[Callable[[Sequence[str], pool.Tell], None
 
     def trace_torchvision_models(names: Sequence[str], tell: pool.Tell) -> None:
         for name in names:
-            tell((name, trace_model(f"torchvision:{name}")))
+            tell((name, trace_calculator_model(f"torchvision:{name}")))
 
     with silence_driver_warning():
         yield trace_torchvision_models

@@ -98,9 +98,9 @@ def compare_and_write(options: CompareOptions, events: Events) -> CompareResult:
     is_summary = options.markdown == "-"
     if options.out is not None:
         from perfctl.orchestrator.report.compare.page import build_comparison_page
-        from perfctl.orchestrator.report.page.page import render_view
+        from perfctl.orchestrator.report.page.page import render_view_as_html
 
-        html = render_view(build_comparison_page(comparison))
+        html = render_view_as_html(build_comparison_page(comparison))
         write_text(options.out, html, force=options.force)
         events.note(f"Wrote {options.out}")
     if options.markdown is not None and not is_summary:
@@ -122,9 +122,9 @@ def compare_requested_sides(options: CompareOptions, events: Events) -> Comparis
     if options.rev is not None:
         if options.store != DEFAULT_STORE:
             raise UsageError("`rev` uses a separate database", "Omit `store`")
-        from perfctl.orchestrator.launch.sweep.revisions import REPEAT, measure_both_revisions
+        from perfctl.orchestrator.launch.sweep.revisions import REPEAT, run_sweep_on_both_revisions
 
-        stores = measure_both_revisions(
+        stores = run_sweep_on_both_revisions(
             options.rev, sides, repeat=options.repeat or REPEAT, messages=events
         )
         comparison = compare_sides(
@@ -176,7 +176,7 @@ def build_compare_view(compared: CompareResult) -> View | RawLines:
     return page.build_comparison_summary(compared.comparison)
 
 
-def raise_if_regressed(compared: CompareResult, events: Events) -> None:
+def raise_if_regressed_or_incomparable(compared: CompareResult, events: Events) -> None:
     """Raise what gives the exit code; nothing when all is well."""
     from perfctl.orchestrator.report.compare.why import format_percent_change
 
@@ -223,6 +223,6 @@ COMMAND = Command(
     compare_and_write,
     build_compare_view,
     build_compare_output,
-    check=raise_if_regressed,
+    check=raise_if_regressed_or_incomparable,
 )
 compare = make_api_function(CompareOptions, compare_requested_sides)

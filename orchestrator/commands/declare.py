@@ -31,10 +31,10 @@ from typing import (
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.events import SILENT
 from perfctl.orchestrator.events import Events as Events
-from perfctl.orchestrator.files import check_output_path
+from perfctl.orchestrator.files import raise_if_output_not_replaceable
 from perfctl.orchestrator.options import DeclaredOption as DeclaredOption
 from perfctl.orchestrator.options import Option as Option
-from perfctl.orchestrator.options import list_options as list_options
+from perfctl.orchestrator.options import list_declared_options as list_declared_options
 from perfctl.orchestrator.options import parse_option_texts
 from perfctl.orchestrator.options import split_at_commas as split_at_commas
 from perfctl.orchestrator.store import DEFAULT_STORE as DEFAULT_STORE
@@ -114,7 +114,7 @@ class CheckedResult(Protocol):
         """Raise the error that gives another exit code than 0."""
 
 
-def raise_own_problem(result: object, events: Events) -> None:
+def raise_if_result_check_fails(result: object, events: Events) -> None:
     """Raise what the result's own ``check`` raises, if it has one."""
     if isinstance(result, CheckedResult):
         result.check()
@@ -136,7 +136,7 @@ class Command(Generic[Options, Result]):
     """Its view is also printed as Markdown and LaTeX."""
     has_json: bool = True
     """Its result is also printed as JSON."""
-    check: Callable[[Result, Events], None] = raise_own_problem
+    check: Callable[[Result, Events], None] = raise_if_result_check_fails
     """Called when the result is printed: raises the error that gives another exit code than 0."""
     common: tuple[str, ...] = ()
     """Fields that ``--help`` lists first, in this order; empty: those with ``is_common``."""
@@ -157,7 +157,7 @@ class Command(Generic[Options, Result]):
     def declared_options(self) -> tuple[DeclaredOption, ...]:
         """Return every option of the command."""
         declared: Any = self.options
-        fields = (*self.own.values(), *list_options(declared))
+        fields = (*self.own.values(), *list_declared_options(declared))
         return tuple(field for field in fields if field.name not in self.without)
 
     def make_options(self, values: Mapping[str, Any]) -> Options:
@@ -182,20 +182,20 @@ class Group:
     """Its line in the list of a group; empty: the first sentence of ``help``."""
 
 
-def load_declaration(name: str) -> Any:
+def load_command_or_group(name: str) -> Any:
     """Return a declared command, or group of them, by its name."""
     module, _, attribute = DECLARATIONS.get(name, f"{name}.COMMAND").partition(".")
     return getattr(import_module(f"perfctl.orchestrator.commands.{module}"), attribute)
 
 
-def check_output_files(options: Any) -> None:
+def raise_if_outputs_would_overwrite(options: Any) -> None:
     """Raise UsageError if a file that the command is to write is one that it reads, or one that it
     may not replace. Called before a command runs."""
     from perfctl.parsers import sniff
 
     values: dict[str, list[Path]] = {}
     declared: Any = type(options)
-    for option in list_options(declared):
+    for option in list_declared_options(declared):
         value = getattr(options, option.name)
         parts = value if isinstance(value, list | tuple) else [value]
         values[option.name] = [Path(part) for part in parts if isinstance(part, str | Path)]
@@ -210,7 +210,7 @@ def check_output_files(options: Any) -> None:
                     problem = f"`{name}`: {output} is a file that this command reads"
                     raise UsageError(problem, "Choose another file")
         if hasattr(options, "force"):
-            check_output_path(output, force=options.force)
+            raise_if_output_not_replaceable(output, force=options.force)
 
 
 def make_api_function(
@@ -220,12 +220,14 @@ def make_api_function(
 
     def call_command(*args: P.args, **kwargs: P.kwargs) -> Result:
         read = parse_option_texts(options(*args, **kwargs))
-        check_output_files(read)
+        raise_if_outputs_would_overwrite(read)
         return run(read, SILENT)
 
     declared: Any = options
     fields = {
-        field.name: field for field in list_options(declared) if field.option.filled_from != "line"
+        field.name: field
+        for field in list_declared_options(declared)
+        if field.option.filled_from != "line"
     }
     texts = [f"{name}: {field.option.help}" for name, field in fields.items()]
     lines = [line for text in texts for line in wrap(text, 96, subsequent_indent="    ")]

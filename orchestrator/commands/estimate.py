@@ -15,28 +15,32 @@ from perfctl.orchestrator.commands.declare import (
     split_at_commas,
 )
 from perfctl.orchestrator.errors import PartlyDone, UsageError
-from perfctl.orchestrator.estimate.flops.registered import load_formulas
+from perfctl.orchestrator.estimate.flops.registered import execute_formula_file_once
 from perfctl.orchestrator.estimate.generation import GenerationEstimate
 from perfctl.orchestrator.estimate.memory import RESERVE
-from perfctl.orchestrator.estimate.parallel import ParallelMemory, Plan, compute_plan_memory
+from perfctl.orchestrator.estimate.parallel import (
+    ParallelMemory,
+    Plan,
+    compute_memory_and_suggest_plans,
+)
 from perfctl.orchestrator.estimate.peers import CounterComparison
 from perfctl.orchestrator.estimate.request import Request
-from perfctl.orchestrator.options import Formulas, extract_part, parse_batches
+from perfctl.orchestrator.options import Formulas, extract_base_class_fields, parse_batch_sizes
 from perfctl.orchestrator.report.estimate import (
     EstimateOutput,
+    build_counter_comparison_view,
     build_estimated_step_view,
-    build_flop_counters_view,
 )
 from perfctl.orchestrator.report.generation import GenerationOutput, build_generation_view
 from perfctl.orchestrator.report.sheets import (
     LayerSheets,
     NetworkSheets,
-    build_layer_sheets,
-    build_layer_sheets_view,
-    build_network_sheets_view,
+    build_layer_calculation_sheets,
+    build_layer_calculation_view,
+    build_network_calculation_view,
 )
 from perfctl.orchestrator.report.view import View
-from perfctl.orchestrator.stored_runs import load_newest_runs
+from perfctl.orchestrator.stored_runs import load_latest_runs_per_configuration
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.estimate.session import ModelEstimate
@@ -64,7 +68,7 @@ EXCLUDED_OPTIONS = {
 MEMORY_DEFAULTS = {"gpu": None, "attention": "auto", "update": "auto", "reserve": RESERVE}
 
 
-def parse_byte_size(text: str, field: str, min_bytes: int) -> int:
+def parse_byte_size(text: str, option_name: str, min_bytes: int) -> int:
     """ "8GiB", "500MB" or "8589934592" as bytes. Raises UsageError."""
     number = text.strip().rstrip("BGIKMbgikm ")
     unit = text.strip()[len(number) :].strip().upper()
@@ -73,7 +77,9 @@ def parse_byte_size(text: str, field: str, min_bytes: int) -> int:
     except (KeyError, ValueError, OverflowError):
         size = -1
     if size < min_bytes:
-        raise UsageError(f"invalid value '{text}' for `{field}`", "Use a size such as 8GiB or 24GB")
+        raise UsageError(
+            f"invalid value '{text}' for `{option_name}`", "Use a size such as 8GiB or 24GB"
+        )
     return size
 
 
@@ -88,7 +94,7 @@ class EstimateOptions(Request):
             "Batch size, or several for a table: 16,32,64.",
             names=("--batch", "--batches", "-b"),
             metavar="N,...",
-            parse=partial(parse_batches, field="batch"),
+            parse=partial(parse_batch_sizes, field="batch"),
             typed_default="1",
         ),
     ] = (1,)
@@ -99,7 +105,7 @@ class EstimateOptions(Request):
             "Memory",
             names=("--memory",),
             metavar="SIZE",
-            parse=partial(parse_byte_size, field="memory", min_bytes=1),
+            parse=partial(parse_byte_size, option_name="memory", min_bytes=1),
         ),
     ] = None
     reserve: Annotated[
@@ -108,7 +114,7 @@ class EstimateOptions(Request):
             "Memory that the largest batch leaves free for CUDA context and cuDNN; 0 for none.",
             "Memory",
             metavar="SIZE",
-            parse=partial(parse_byte_size, field="reserve", min_bytes=0),
+            parse=partial(parse_byte_size, option_name="reserve", min_bytes=0),
             typed_default="1GiB",
         ),
     ] = RESERVE
@@ -169,41 +175,53 @@ class EstimateResult:
 def run_estimate(options: EstimateOptions, events: Events) -> EstimateResult:
     """Trace the model, and apply the formulas."""
     if options.formulas is not None:
-        load_formulas(options.formulas)
-    request = replace(extract_part(options, Request), memory=False)
+        execute_formula_file_once(options.formulas)
+    request = replace(extract_base_class_fields(options, Request), memory=False)
     request = replace(request, memory=options.limit is not None or options.parallel is not None)
     _refuse_ignored_options(options)
     if request.prompt is not None:
         return _estimate_generated_text(options, request)
     if options.against:
         return EstimateResult(options, _compare_flop_counters(options, request), None)
-    from perfctl.orchestrator.estimate.session import check_manual_value, estimate_model
+    from perfctl.orchestrator.estimate.session import (
+        compare_manual_value_with_sheets,
+        estimate_model_for_batches,
+    )
 
-    estimates = estimate_model(
+    estimates = estimate_model_for_batches(
         request,
         options.batch,
-        limit=options.limit,
-        reserve=options.reserve,
-        progress=events.progress,
+        device_memory_bytes=options.limit,
+        reserved_bytes=options.reserve,
+        report_progress=events.progress,
     )
     model, problems = options.model, estimates.problems
     output: Output
     if options.value is not None:
         sheets, other_sheets = (
-            estimates.sheets(options.layer),
-            estimates.build_other_sheets(options.layer),
+            estimates.build_layer_sheets_by_batch(options.layer),
+            estimates.build_sheets_of_other_layers(options.layer),
         )
-        output = build_layer_sheets(
-            model, sheets, check_manual_value(options.value, sheets, other_sheets), problems
+        output = build_layer_calculation_sheets(
+            model,
+            sheets,
+            compare_manual_value_with_sheets(options.value, sheets, other_sheets),
+            problems,
         )
     elif options.sheet and options.layer is not None:
-        output = build_layer_sheets(model, estimates.sheets(options.layer), {}, problems)
+        output = build_layer_calculation_sheets(
+            model, estimates.build_layer_sheets_by_batch(options.layer), {}, problems
+        )
     elif options.sheet:
-        output = NetworkSheets(model, estimates.build_network_sheets(), problems)
+        output = NetworkSheets(model, estimates.build_network_sheets_by_batch(), problems)
     else:
-        batches = estimates.batches if options.layer is None else estimates.part(options.layer)
+        batches = (
+            estimates.batches
+            if options.layer is None
+            else estimates.extract_layer_estimates(options.layer)
+        )
         output = EstimateOutput(model, options.mode, batches, estimates.fit, estimates.notes)
-        output = replace(output, parallel=_plan_memory_across_gpus(options, estimates))
+        output = replace(output, parallel=_compute_parallel_memory_per_rank(options, estimates))
     problem = None
     if problems:
         problem = f"{problems[0]}. The output covers only the operations before the error"
@@ -237,7 +255,7 @@ def _refuse_ignored_options(options: EstimateOptions) -> None:
         raise UsageError("`optimizer` needs `mode` train", "Omit `optimizer`")
 
 
-def _plan_memory_across_gpus(
+def _compute_parallel_memory_per_rank(
     options: EstimateOptions, estimates: ModelEstimate
 ) -> ParallelMemory | None:
     """Return the memory of each rank, and plans that may fit where one GPU, or the stated plan,
@@ -250,25 +268,30 @@ def _plan_memory_across_gpus(
     if model.problem is not None or options.mode != "train" or not (plan or is_too_small):
         return None
     room = options.limit - options.reserve if options.limit is not None else None
-    return compute_plan_memory(model, plan, room, is_too_small=is_too_small)
+    return compute_memory_and_suggest_plans(model, plan, room, is_single_gpu_too_small=is_too_small)
 
 
 def _compare_flop_counters(options: EstimateOptions, request: Request) -> CounterComparison:
     """Count the forward pass with other counters, and read executed FLOPs from perfctl.db."""
-    from perfctl.orchestrator.estimate.peers import check_counter_names, compare_with_counters
+    from perfctl.orchestrator.estimate.peers import (
+        compare_estimate_with_flop_counters,
+        validate_counter_names_and_figures,
+    )
     from perfctl.orchestrator.estimate.session import open_session
 
-    names = check_counter_names(options.against)
+    names = validate_counter_names_and_figures(options.against)
     request.check()
     batch = options.batch[0]
-    comparison = compare_with_counters(open_session(request), batch, names)
+    comparison = compare_estimate_with_flop_counters(open_session(request), batch, names)
     if not DEFAULT_STORE.exists():
         return comparison
     from perfctl.orchestrator.commands.export import compute_ledger_rows
-    from perfctl.orchestrator.estimate.peers import make_executed_result
+    from perfctl.orchestrator.estimate.peers import make_executed_flops_result
 
     model = options.model.removeprefix("torchvision:")
-    runs = [run for run in load_newest_runs(DEFAULT_STORE) if run.workload == model]
+    runs = [
+        run for run in load_latest_runs_per_configuration(DEFAULT_STORE) if run.workload == model
+    ]
     rows = [
         row
         for row in compute_ledger_rows([run for run in runs if run.batch_size == batch])
@@ -278,7 +301,7 @@ def _compare_flop_counters(options: EstimateOptions, request: Request) -> Counte
         return comparison
     executed = {row["layer"]: float(row["executed_flops"]) for row in rows}
     causes = {row["layer"]: " and ".join(cause["rule"] for cause in row["causes"]) for row in rows}
-    count = make_executed_result(executed, causes, comparison.macs)
+    count = make_executed_flops_result(executed, causes, comparison.macs)
     return replace(comparison, counts=(*comparison.counts, count))
 
 
@@ -315,14 +338,16 @@ def build_estimate_view(result: EstimateResult) -> View:
     """Return the words of a result."""
     options, output = result.options, result.output
     if isinstance(output, CounterComparison):
-        return build_flop_counters_view(output)
+        return build_counter_comparison_view(output)
     if isinstance(output, NetworkSheets):
-        return build_network_sheets_view(output)
+        return build_network_calculation_view(output)
     if isinstance(output, LayerSheets):
-        return build_layer_sheets_view(output, has_sheet=options.sheet)
+        return build_layer_calculation_view(output, show_calculation=options.sheet)
     if isinstance(output, EstimateOutput):
         return build_estimated_step_view(
-            output, has_every_row=options.has_every_row, limit=options.limit
+            output,
+            includes_operations_table=options.has_every_row,
+            memory_limit_bytes=options.limit,
         )
     has_layers = options.sheet or options.has_every_row or options.layer is not None
     return build_generation_view(output, has_layers=has_layers)

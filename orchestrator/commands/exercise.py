@@ -19,16 +19,16 @@ from perfctl.orchestrator.estimate.exercise import (
     Exercise,
     GpuPeaks,
     RecordedRow,
-    draw_exercise,
+    create_random_for_student,
     format_exercise_sheet,
+    generate_student_exercise,
     mark_answers,
     parse_filled_sheet,
-    seed_random,
 )
-from perfctl.orchestrator.files import check_output_path, write_text
+from perfctl.orchestrator.files import raise_if_output_not_replaceable, write_text
 from perfctl.orchestrator.report.tables import Table, build_table, text_columns
 from perfctl.orchestrator.report.view import View
-from perfctl.orchestrator.stored_runs import load_newest_runs
+from perfctl.orchestrator.stored_runs import load_latest_runs_per_configuration
 from perfctl.redact import neutralize_text
 
 CHOICES = 4
@@ -120,13 +120,15 @@ class MarkedClass:
 
 def write_exercise_sheet(options: NewSheetOptions, events: Events) -> WrittenSheet:
     """Draw the exercise and write the sheet."""
-    check_output_path(options.out, force=options.force)
+    raise_if_output_not_replaceable(options.out, force=options.force)
     recorded = None
     if options.store is not None:
-        rows = _find_rows_with_cause(options.store)
-        key = seed_random(options.name, "recorded").choice(sorted(rows))
+        rows = _find_rows_with_single_cause(options.store)
+        key = create_random_for_student(options.name, "recorded").choice(sorted(rows))
         recorded = rows[key]
-    exercise = draw_exercise(options.name, options.topic, _find_fp32_roof(options.gpu), recorded)
+    exercise = generate_student_exercise(
+        options.name, options.topic, _find_fp32_roof(options.gpu), recorded
+    )
     write_text(options.out, format_exercise_sheet(exercise), force=options.force)
     return WrittenSheet(options.out, len(exercise.questions))
 
@@ -136,15 +138,15 @@ def mark_exercise_sheets(options: CheckSheetsOptions, events: Events) -> MarkedC
     if not options.sheets:
         raise UsageError("no sheet was named", "Name sheets that 'perfctl exercise new' wrote")
     if options.out is not None:
-        check_output_path(options.out, force=options.force)
-    rows = _find_rows_with_cause(options.store) if options.store is not None else {}
+        raise_if_output_not_replaceable(options.out, force=options.force)
+    rows = _find_rows_with_single_cause(options.store) if options.store is not None else {}
     marked, failed = [], []
     for path in options.sheets:
         try:
             filled = parse_filled_sheet(path.read_text(encoding="utf-8"))
             recorded = rows[filled.row] if filled.row else None
             roof = _find_fp32_roof(filled.gpu) if filled.gpu else None
-            exercise = draw_exercise(filled.name, filled.topic, roof, recorded)
+            exercise = generate_student_exercise(filled.name, filled.topic, roof, recorded)
             marks = tuple(mark_answers(exercise, filled.answers))
             marked.append(MarkedSheet(path, filled.name, filled.topic, marks, exercise))
         except KeyError:
@@ -169,13 +171,13 @@ def _find_fp32_roof(gpu: str) -> GpuPeaks:
     return GpuPeaks(machine.name, machine.flops_per_second["fp32"], machine.bytes_per_second)
 
 
-def _find_rows_with_cause(store: Path) -> dict[str, RecordedRow]:
+def _find_rows_with_single_cause(store: Path) -> dict[str, RecordedRow]:
     """Return the rows of a ledger of which one certain cause explains the ratio, by name. Raises
     PerfctlError if there are none."""
     from perfctl.orchestrator.commands.export import compute_ledger_rows
 
     rows = {}
-    for row in compute_ledger_rows(load_newest_runs(store)):
+    for row in compute_ledger_rows(load_latest_runs_per_configuration(store)):
         causes = [cause for cause in row["causes"] if cause["rule"] != "constant moves"]
         if not row.get("ratio") or abs(row["ratio"] - 1) < 0.02 or len(causes) != 1:
             continue
@@ -223,33 +225,41 @@ def build_sheet_view(written: WrittenSheet) -> View:
 def build_marks_view(marked: MarkedClass) -> View:
     """Return the marks of a class and what was wrong, or the solutions."""
     if marked.is_key:
-        return View("", tables=tuple(_build_sheet_tables(marked.sheets, is_key=True)))
+        return View(
+            "", tables=tuple(_build_solution_or_mistake_tables(marked.sheets, shows_solutions=True))
+        )
     rows = []
     for sheet in marked.sheets:
         marks = Counter(mark.mark for mark in sheet.marks)
         counts = [str(marks[name]) for name in ("right", "other unit", "wrong", "missing")]
         rows.append((sheet.name, sheet.topic, *counts))
     columns = text_columns("name", "topic", "right", "other unit", "wrong", "missing")
-    of_class = build_table("", columns, rows, limit=len(rows), is_complete=True)
+    of_class = build_table("", columns, rows, max_rows=len(rows), keep_empty_columns=True)
     tables = [of_class] if of_class else []
     return View(
         "Marks",
-        tables=(*tables, *_build_sheet_tables(marked.sheets, is_key=False)),
+        tables=(*tables, *_build_solution_or_mistake_tables(marked.sheets, shows_solutions=False)),
         lines=(f"Wrote {marked.out}",) if marked.out else (),
     )
 
 
-def _build_sheet_tables(sheets: Sequence[MarkedSheet], *, is_key: bool) -> Iterator[Table]:
+def _build_solution_or_mistake_tables(
+    sheets: Sequence[MarkedSheet], *, shows_solutions: bool
+) -> Iterator[Table]:
     """Yield a table for each sheet: the solutions, or the answers that are not right."""
     for sheet in sheets:
         rows: list[tuple[Any, ...]] = []
         for marked, question in zip(sheet.marks, sheet.exercise.questions, strict=True):
-            if is_key:
+            if shows_solutions:
                 rows.append((str(marked.question), question.solution, question.derivation))
             elif marked.mark not in ("right", "missing"):
                 rows.append((str(marked.question), marked.answer, marked.comment))
-        columns = text_columns("", *(("solution", "derivation") if is_key else ("answer", "mark")))
-        if of_sheet := build_table(f"{sheet.name}, {sheet.topic}", columns, rows, limit=len(rows)):
+        columns = text_columns(
+            "", *(("solution", "derivation") if shows_solutions else ("answer", "mark"))
+        )
+        if of_sheet := build_table(
+            f"{sheet.name}, {sheet.topic}", columns, rows, max_rows=len(rows)
+        ):
             yield of_sheet
 
 

@@ -38,17 +38,21 @@ from perfctl.orchestrator.commands.declare import (
     make_api_function,
 )
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.files import check_output_path, explain_unwritable, replace_when_done
+from perfctl.orchestrator.files import (
+    convert_write_errors,
+    raise_if_output_not_replaceable,
+    replace_when_done,
+)
 from perfctl.orchestrator.report.files import tables as files
 from perfctl.orchestrator.report.files import trace as trace_file
 from perfctl.orchestrator.report.files.tables import ExportColumn, ExportTable
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, query, read
 from perfctl.orchestrator.stored_runs import (
-    analyse_each_study,
-    analyse_run_or_end,
-    load_outlines,
+    load_runs_without_report_rows,
     load_single_run,
+    run_work_or_raise_partly_done,
+    run_work_per_study,
 )
 from perfctl.version import __version__
 
@@ -150,7 +154,7 @@ def export_tables_or_dataset(options: ExportOptions, events: Events) -> Exported
     table_options = ("format", "tables", "all_tables", "out", "sweep", "runs", "raw")
     if any(getattr(options, name) for name in table_options):
         raise UsageError("`dataset` exports every table of every run", "Omit the other options")
-    return export_dataset(options.dataset, options.store)
+    return export_new_runs_to_dataset(options.dataset, options.store)
 
 
 def build_export_view(written: Exported | Dataset) -> View:
@@ -170,7 +174,7 @@ def _export_tables(options: ExportOptions) -> Exported:
 
     ending = options.out.suffix.lower().removeprefix(".") if options.out is not None else ""
     form = _choose_format(options, ending)
-    available = (LEDGER, *query.list_table_names())
+    available = (LEDGER, *query.list_public_table_names())
     for name in options.tables:
         if name not in available:
             remedy = f"Choose {', '.join(available)}"
@@ -182,12 +186,12 @@ def _export_tables(options: ExportOptions) -> Exported:
     if is_folder and ending == form:
         problem = f"`out` {target}: several {form} tables need a folder"
         raise UsageError(problem, "Set a folder, or a file that ends with .xlsx or .json")
-    check_output_path(target, force=options.force, folder=is_folder)
-    files.require_libraries(form)
+    raise_if_output_not_replaceable(target, force=options.force, is_folder=is_folder)
+    files.raise_if_format_library_missing(form)
     with database.open_store_for_reading(options.store) as connection:
         ids = _select_run_ids(connection, options.sweep, options.runs)
         for name in names if form == "xlsx" else ():
-            rows = query.count_rows(connection, name, ids) if name != LEDGER else 0
+            rows = query.count_table_rows(connection, name, ids) if name != LEDGER else 0
             if rows >= files.SHEET_ROWS:
                 problem = (
                     f"{name} has {rows:,} rows, but an Excel sheet holds at most "
@@ -195,22 +199,26 @@ def _export_tables(options: ExportOptions) -> Exported:
                 )
                 raise UsageError(problem, "Use `format` parquet or csv, or fewer `runs`")
         tables = [
-            files.make_ledger_table(compute_ledger_values(options.store, ids))
+            files.build_ledger_export_table(compute_ledger_values(options.store, ids))
             if name == LEDGER
             else _build_store_table(name, query.read_table_rows(connection, name, ids))
             for name in names
         ]
-        with replace_when_done(target, force=options.force, folder=is_folder) as partial:
+        with replace_when_done(target, force=options.force, is_folder=is_folder) as partial:
             if is_combined:
                 _write_combined_file(partial, form, tables)
             else:
-                described = [*tables, files.build_columns_table(tables)] if is_folder else tables
+                described = (
+                    [*tables, files.build_column_descriptions_table(tables)]
+                    if is_folder
+                    else tables
+                )
                 for table in described:
                     file = partial / f"{table.name}.{form}" if is_folder else partial
                     if form == "csv":
-                        files.write_csv(file, table, raw=options.raw)
+                        files.write_csv(file, table, keeps_formulas=options.raw)
                     else:
-                        files.write_parquet(file, table)
+                        files.write_parquet_and_count_rows(file, table)
     return Exported(target, form, names)
 
 
@@ -255,7 +263,7 @@ def _build_store_table(name: str, rows: Iterable[Sequence[Any]]) -> ExportTable:
 def _write_combined_file(path: Path, form: str, tables: list[ExportTable]) -> None:
     """Write all tables and the description of their columns as one file."""
 
-    tables = [*tables, files.build_columns_table(tables)]
+    tables = [*tables, files.build_column_descriptions_table(tables)]
     if form == "xlsx":
         files.write_xlsx(path, tables)
         return
@@ -264,21 +272,23 @@ def _write_combined_file(path: Path, form: str, tables: list[ExportTable]) -> No
         "flops": "1 multiply-add = 2 FLOPs",
         "null": "missing value",
     }
-    files.write_json(path, tables, about)
+    files.write_tables_as_json(path, tables, about)
 
 
 def compute_ledger_values(store: Path, ids: Iterable[int] | None) -> Iterator[list[Any]]:
     """Yield the values of the ledger's rows for these runs, or for the newest of each kind, run
     group by run group."""
     with database.open_store_for_reading(store) as connection:
-        chosen = read.list_run_ids(connection, latest_of_each=True) if ids is None else ids
-        groups = load_outlines(connection, chosen)
+        chosen = (
+            read.list_run_ids(connection, latest_per_configuration=True) if ids is None else ids
+        )
+        groups = load_runs_without_report_rows(connection, chosen)
 
     def compute_group_values(runs: Sequence[Run]) -> list[list[Any]]:
         return [list(row.values()) for row in compute_ledger_rows(runs)]
 
     yield from chain.from_iterable(
-        analyse_each_study(store, groups, compute_group_values, plain=True)
+        run_work_per_study(store, groups, compute_group_values, is_result_picklable=True)
     )
 
 
@@ -289,18 +299,20 @@ def compute_ledger_rows(runs: Sequence[Run]) -> list[LedgerColumns]:
     from perfctl.orchestrator.report.ledger.rows import list_ledger_rows
 
     return list(
-        list_ledger_rows([analyse_study(study, names={}) for study in group_into_studies(runs)])
+        list_ledger_rows(
+            [analyse_study(study, short_kernel_names={}) for study in group_into_studies(runs)]
+        )
     )
 
 
-def export_dataset(folder: Path, store: Path = DEFAULT_STORE) -> Dataset:
+def export_new_runs_to_dataset(folder: Path, store: Path = DEFAULT_STORE) -> Dataset:
     """Write the runs of ``store`` that ``folder`` lacks, with memory for a few ten thousand rows.
 
     Raises UsageError for a folder that is no dataset of perfctl, or that has runs which the
     database no longer has; ToolMissing without pyarrow; StoreError if there is no database.
     """
 
-    files.require_libraries("parquet")
+    files.raise_if_format_library_missing("parquet")
     is_dataset = not folder.exists() or (folder / "run").is_dir()
     if not is_dataset and not (folder.is_dir() and not any(folder.iterdir())):
         problem = f"`dataset`: {folder} exists and is not a perfctl dataset"
@@ -325,7 +337,7 @@ def export_dataset(folder: Path, store: Path = DEFAULT_STORE) -> Dataset:
 @contextmanager
 def _lock_folder(folder: Path) -> Iterator[None]:
     """Keep other exports out of the folder, which would use the same number for other files."""
-    with explain_unwritable(folder, "Choose another folder"):
+    with convert_write_errors(folder, "Choose another folder"):
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)
     try:
@@ -367,21 +379,21 @@ def _write_new_parts(
     for file in folder.glob(f"*/**/{name}"):
         file.unlink()
     written = count = 0
-    empty = [_build_store_table(table, ()) for table in query.list_table_names()]
+    empty = [_build_store_table(table, ()) for table in query.list_public_table_names()]
     try:
-        with explain_unwritable(folder, "Check free disk space"):
-            for table in query.list_table_names():
+        with convert_write_errors(folder, "Check free disk space"):
+            for table in query.list_public_table_names():
                 for partition, rows in _yield_partition_rows(connection, folder, table, runs):
                     first = next(rows, None)
                     if first is not None:
                         target = partial / partition / name
                         target.parent.mkdir(parents=True)
                         part = _build_store_table(table, chain([first], rows))
-                        count += files.write_parquet(target, part)
+                        count += files.write_parquet_and_count_rows(target, part)
                         written += 1
             (partial / "columns").mkdir()
-            description = files.build_columns_table(empty)
-            files.write_parquet(partial / "columns" / "part-0.parquet", description)
+            description = files.build_column_descriptions_table(empty)
+            files.write_parquet_and_count_rows(partial / "columns" / "part-0.parquet", description)
             parts = sorted(
                 partial.rglob("*.parquet"), key=lambda file: file.parent == partial / "run"
             )
@@ -465,20 +477,22 @@ def write_trace(options: TraceOptions, events: Events) -> Trace:
             f"invalid file name '{trace_path}' for `out`",
             "Use a name that ends with .json or .json.gz",
         )
-    check_output_path(trace_path, force=options.force)
+    raise_if_output_not_replaceable(trace_path, force=options.force)
     with database.open_store_for_reading(options.store) as connection:
         stored = load_single_run(connection, options.run)
         is_step_chosen = step is None and not options.whole
         if is_step_chosen:
             step = next(
                 iter(
-                    analyse_run_or_end(stored, lambda: trace_file.list_traced_steps(stored))[::-1]
+                    run_work_or_raise_partly_done(
+                        stored, lambda: trace_file.list_traceable_steps(stored)
+                    )[::-1]
                 ),
                 None,
             )
         calls = read.read_op_calls(connection, options.run)
-        content, counts = analyse_run_or_end(
-            stored, lambda: trace_file.build_trace(stored, step, calls)
+        content, counts = run_work_or_raise_partly_done(
+            stored, lambda: trace_file.build_chrome_trace(stored, step, calls)
         )
     if is_step_chosen and step is None:
         events.note(

@@ -24,27 +24,30 @@ from perfctl.orchestrator.compare.baseline import (
     FILE,
     Baseline,
     BaselineEntry,
-    check_quantity_tolerance,
     format_baseline,
     read_baseline,
+    validate_quantity_tolerance,
 )
 from perfctl.orchestrator.compare.gate import (
     GateOutcome,
     MeasuredQuantities,
-    append_sessions_to_baseline,
+    append_new_session_if_unchanged,
     judge_against_baseline,
 )
-from perfctl.orchestrator.compare.gate_quantities import measure_model, measure_runs
+from perfctl.orchestrator.compare.gate_quantities import (
+    collect_model_quantities,
+    collect_run_quantities,
+)
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, Regressed, UsageError
 from perfctl.orchestrator.estimate.request import Request
-from perfctl.orchestrator.estimate.session import estimate_model
+from perfctl.orchestrator.estimate.session import estimate_model_for_batches
 from perfctl.orchestrator.events import SILENT
 from perfctl.orchestrator.files import write_text
-from perfctl.orchestrator.options import parse_batches
+from perfctl.orchestrator.options import parse_batch_sizes
 from perfctl.orchestrator.report.gate import (
     GateOutput,
-    build_outcomes_output,
-    build_outcomes_view,
+    build_gate_outcomes_output,
+    build_gate_outcomes_view,
     write_gate_headline,
     write_github_annotations,
     write_junit_xml,
@@ -52,7 +55,7 @@ from perfctl.orchestrator.report.gate import (
 )
 from perfctl.orchestrator.report.view import RawLines, View
 from perfctl.orchestrator.sides import load_comparison_side
-from perfctl.orchestrator.stored_runs import analyse_runs
+from perfctl.orchestrator.stored_runs import run_work_without_failing_runs
 from perfctl.parsers import ReportError
 from perfctl.redact import neutralize_text
 
@@ -97,7 +100,7 @@ class GateOptions:
         Option(
             "Batch sizes of --model: 16,32,64.",
             metavar="LIST",
-            parse=parse_batches,
+            parse=parse_batch_sizes,
             typed_default="1",
         ),
     ] = (1,)
@@ -150,7 +153,7 @@ class GateResult:
     """Empty where the baseline was written in their place."""
 
 
-def judge_or_update(options: GateOptions, events: Events) -> GateResult:
+def judge_or_update_baseline(options: GateOptions, events: Events) -> GateResult:
     """Judge every entry that was asked for, or write it into the baseline."""
 
     outcomes = judge_baseline_entries(options, events)
@@ -169,7 +172,7 @@ def judge_baseline_entries(options: GateOptions, events: Events) -> tuple[GateOu
     """Return each entry of the baseline against what its subject is now; with subjects, only the
     entries of their names, against these. With ``update`` the baseline is written instead."""
 
-    subjects, tolerances = _read_subjects(options), _parse_tolerances(options)
+    subjects, tolerances = _list_requested_models_and_runs(options), _parse_tolerances(options)
     if options.update:
         _update_baseline(options, subjects, tolerances, events)
         return ()
@@ -188,7 +191,9 @@ def judge_baseline_entries(options: GateOptions, events: Events) -> tuple[GateOu
         GateSubject(entry.name, entry.subject) for entry in baseline.entries
     ]:
         try:
-            now = measure_subject(subject.given, folder, events, options.memory_limit)
+            now = collect_model_or_run_quantities(
+                subject.given, folder, events, options.memory_limit
+            )
         except (PerfctlError, ReportError) as error:
             outcomes.append(GateOutcome(subject.name, (), problems=(str(error),)))
         else:
@@ -220,28 +225,28 @@ def _update_baseline(
     )
     baseline = replace(baseline, tolerances={**baseline.tolerances, **tolerances})
     beside = [
-        GateSubject(subject.name, _relate_path_to_baseline(subject.given, folder))
+        GateSubject(subject.name, _make_path_relative_to_baseline(subject.given, folder))
         for subject in subjects
     ]
     for name, facts in beside or [
         GateSubject(entry.name, entry.subject) for entry in baseline.entries
     ]:
-        measured = measure_subject(facts, folder, events, options.memory_limit)
+        measured = collect_model_or_run_quantities(facts, folder, events, options.memory_limit)
         if not measured.places:
             reasons = (f"{quantity}: {reason}" for quantity, reason in measured.unknown.items())
             problem = f"{name}: no quantity is known that the gate could check"
             raise PerfctlError(problem, next(reasons, None))
         older = next((entry.measured for entry in baseline.entries if entry.name == name), None)
         if older is not None:
-            measured = append_sessions_to_baseline(older, measured, baseline.tolerances)
-        baseline = baseline.replace_entry(BaselineEntry(name, facts, measured))
+            measured = append_new_session_if_unchanged(older, measured, baseline.tolerances)
+        baseline = baseline.add_or_replace_entry(BaselineEntry(name, facts, measured))
     write_text(options.baseline, format_baseline(baseline))
     places = [values for entry in baseline.entries for values in entry.measured.places.values()]
     names = ", ".join(entry.name for entry in baseline.entries)
     events.note(f"Wrote {options.baseline}: {sum(map(len, places)):,} quantities of {names}")
 
 
-def _read_subjects(options: GateOptions) -> list[GateSubject]:
+def _list_requested_models_and_runs(options: GateOptions) -> list[GateSubject]:
 
     subjects: list[GateSubject] = []
     for model in options.models:
@@ -277,7 +282,7 @@ def _parse_tolerances(options: GateOptions) -> dict[str, float]:
             raise UsageError(
                 f"invalid value '{text}' for `tolerances`", "Use NAME=PERCENT, for example time=10%"
             )
-        tolerances[match[1]] = check_quantity_tolerance(match[1], float(match[2]) / 100)
+        tolerances[match[1]] = validate_quantity_tolerance(match[1], float(match[2]) / 100)
     return tolerances
 
 
@@ -289,7 +294,7 @@ def build_gate_output(gated: GateResult) -> GateOutput | None:
             "--json must be the only output on standard output",
             "Set `markdown` to a file, and omit `github`",
         )
-    return None if gated.options.update else build_outcomes_output(gated.outcomes)
+    return None if gated.options.update else build_gate_outcomes_output(gated.outcomes)
 
 
 def build_gate_view(gated: GateResult) -> View | RawLines:
@@ -300,7 +305,7 @@ def build_gate_view(gated: GateResult) -> View | RawLines:
     if options.update:
         return View("")
     if options.markdown != "-" and not options.github:
-        return build_outcomes_view(gated.outcomes)
+        return build_gate_outcomes_view(gated.outcomes)
     lines = [write_pull_request_comment(gated.outcomes)]
     if options.github:
         lines = [neutralize_text(lines[0], "github")]
@@ -310,7 +315,7 @@ def build_gate_view(gated: GateResult) -> View | RawLines:
     return RawLines(lines, "`github`" if options.github else "`markdown` -", has_names=True)
 
 
-def raise_if_regressed(gated: GateResult, events: Events) -> None:
+def raise_if_regressed_or_undecided(gated: GateResult, events: Events) -> None:
     """Raise what gives the exit code; nothing when all is as it was, or better."""
 
     if gated.options.update:
@@ -325,7 +330,7 @@ def raise_if_regressed(gated: GateResult, events: Events) -> None:
     events.note(sentence)
 
 
-def _relate_path_to_baseline(facts: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def _make_path_relative_to_baseline(facts: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Return a subject with its path as the baseline, in ``folder``, can keep it."""
     subject = dict(facts)
     for kind in ("runs", "model"):
@@ -339,7 +344,7 @@ def _relate_path_to_baseline(facts: Mapping[str, Any], folder: Path) -> dict[str
     return subject
 
 
-def measure_subject(
+def collect_model_or_run_quantities(
     facts: Mapping[str, Any],
     folder: Path = Path(),
     events: Events = SILENT,
@@ -349,17 +354,18 @@ def measure_subject(
     ReportError where it cannot be had."""
 
     if "model" in facts:
-        return _measure_model_subject(facts, folder)
+        return _estimate_model_quantities(facts, folder)
     name = str(facts["runs"])
     path = folder / name
     chosen = path if path.exists() else name
     limit = memory.parse_memory_limit(memory_limit)
-    return analyse_runs(
-        load_comparison_side(chosen, folder / DEFAULT_STORE, events, limit).runs, measure_runs
+    return run_work_without_failing_runs(
+        load_comparison_side(chosen, folder / DEFAULT_STORE, events, limit).runs,
+        collect_run_quantities,
     )
 
 
-def _measure_model_subject(subject: Mapping[str, Any], folder: Path) -> MeasuredQuantities:
+def _estimate_model_quantities(subject: Mapping[str, Any], folder: Path) -> MeasuredQuantities:
 
     facts: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in subject.items()
@@ -372,11 +378,15 @@ def _measure_model_subject(subject: Mapping[str, Any], folder: Path) -> Measured
         request = Request(**facts)
     except TypeError as error:
         raise PerfctlError(f"the baseline describes a model in an unknown way: {error}") from error
-    model = estimate_model(request, batches)
-    return replace(measure_model(model.batches), problems=model.problems)
+    model = estimate_model_for_batches(request, batches)
+    return replace(collect_model_quantities(model.batches), problems=model.problems)
 
 
 COMMAND = Command(
-    GateOptions, judge_or_update, build_gate_view, build_gate_output, check=raise_if_regressed
+    GateOptions,
+    judge_or_update_baseline,
+    build_gate_view,
+    build_gate_output,
+    check=raise_if_regressed_or_undecided,
 )
 gate = make_api_function(GateOptions, judge_baseline_entries)

@@ -19,7 +19,7 @@ from perfctl.orchestrator.commands.declare import (
     Option,
     make_api_function,
 )
-from perfctl.orchestrator.compare.causes import RankedDifference, align_rows_of_pair
+from perfctl.orchestrator.compare.causes import RankedDifference, align_layers_and_kernels
 from perfctl.orchestrator.compare.changes import is_ruptures_installed
 from perfctl.orchestrator.compare.compare import ComparisonSide, compare_two_sides
 from perfctl.orchestrator.compare.history import (
@@ -27,14 +27,14 @@ from perfctl.orchestrator.compare.history import (
     HistoryLine,
     HistoryRun,
     build_history_lines,
-    reduce_run,
+    extract_history_run,
 )
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.files import write_text
 from perfctl.orchestrator.report.history import build_history_view
-from perfctl.orchestrator.sides import check_gate_share
+from perfctl.orchestrator.sides import raise_if_invalid_gate_share
 from perfctl.orchestrator.store import database, read
-from perfctl.orchestrator.stored_runs import analyse_runs, load_readable_runs
+from perfctl.orchestrator.stored_runs import load_readable_runs, run_work_without_failing_runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def build_history(options: HistoryOptions, events: Events) -> History:
 
     if options.by not in ("time", "commit"):
         raise UsageError(f"invalid value '{options.by}' for `by`", "Choose time or commit")
-    check_gate_share(options.gate)
+    raise_if_invalid_gate_share(options.gate)
     if not is_ruptures_installed():
         raise ToolMissing(
             "change points need ruptures, which is not installed", "pip install 'perfctl[history]'"
@@ -84,13 +84,15 @@ def build_history(options: HistoryOptions, events: Events) -> History:
             "no database has a complete run of a known workload", "See 'perfctl runs'"
         )
     lines = tuple(build_history_lines(runs, by_commit=options.by == "commit", gate=options.gate))
-    find = cache(partial(_find_change_suspects, tuple(options.stores), lines))
+    find = cache(partial(_rank_differences_between_points, tuple(options.stores), lines))
     for index, line in enumerate(lines):
         line.series = tuple(
             replace(
                 series,
                 changes=tuple(
-                    replace(change, differences=find(index, *series.get_points_around(change)))
+                    replace(
+                        change, differences=find(index, *series.get_points_before_and_after(change))
+                    )
                     for change in series.changes
                 ),
             )
@@ -98,25 +100,33 @@ def build_history(options: HistoryOptions, events: Events) -> History:
         )
     history = History(tuple(map(str, options.stores)), options.gate, lines)
     if options.out is not None:
-        from perfctl.orchestrator.report.page.page import render_view
+        from perfctl.orchestrator.report.page.page import render_view_as_html
 
-        write_text(options.out, render_view(build_history_view(history)), force=options.force)
+        write_text(
+            options.out, render_view_as_html(build_history_view(history)), force=options.force
+        )
         events.note(f"Wrote {options.out}")
     return history
 
 
-def _read_complete_runs(number: int, store: Path) -> Iterator[HistoryRun]:
+def _read_complete_runs(store_index: int, store: Path) -> Iterator[HistoryRun]:
     """Yield the whole runs of one store that have a workload; ``number``: that of the store."""
 
     with database.open_store_for_reading(store) as connection:
         for run_id in read.list_run_ids(connection):
             for stored in load_readable_runs(connection, [run_id]):
                 if stored.status == "ok" and stored.workload is not None:
-                    yield analyse_runs([stored], lambda runs: reduce_run(runs[0], number))
+                    yield run_work_without_failing_runs(
+                        [stored], lambda runs: extract_history_run(runs[0], store_index)
+                    )
 
 
-def _find_change_suspects(
-    stores: Sequence[Path | str], lines: Sequence[HistoryLine], index: int, before: int, after: int
+def _rank_differences_between_points(
+    stores: Sequence[Path | str],
+    lines: Sequence[HistoryLine],
+    line_index: int,
+    before: int,
+    after: int,
 ) -> tuple[RankedDifference, ...]:
     """Return what differs between two points of the line with this index."""
 
@@ -126,9 +136,9 @@ def _find_change_suspects(
             ids = [run.run for run in point if run.store == store]
             return ComparisonSide(label, tuple(load_readable_runs(connection, ids)))
 
-    points = lines[index].points
+    points = lines[line_index].points
     pairs = compare_two_sides(load_side("A", points[before]), load_side("B", points[after])).pairs
-    return align_rows_of_pair(pairs[0]).suspects if pairs else ()
+    return align_layers_and_kernels(pairs[0]).suspects if pairs else ()
 
 
 COMMAND = Command(HistoryOptions, build_history, build_history_view)

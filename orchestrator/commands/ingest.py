@@ -30,7 +30,7 @@ from perfctl.orchestrator.commands.declare import (
     suggest_report_command,
 )
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.files import find_user_folder
+from perfctl.orchestrator.files import get_perfctl_user_folder
 from perfctl.orchestrator.ingest.context import (
     Event,
     FileEnded,
@@ -44,7 +44,7 @@ from perfctl.orchestrator.ingest.context import (
     WarningSent,
 )
 from perfctl.orchestrator.ingest.scrub import ScrubOutput, scrub_report
-from perfctl.orchestrator.options import extract_part
+from perfctl.orchestrator.options import extract_base_class_fields
 from perfctl.orchestrator.report.view import RawLines, View
 from perfctl.orchestrator.store.write import WrittenRun
 from perfctl.parsers import sniff
@@ -159,12 +159,12 @@ def ingest_reports(options: IngestOptions, events: Events) -> IngestResult:
     # Nothing here multiplies matrices: numpy's threads for that would only spin for a tenth of
     # a second.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from perfctl.orchestrator.ingest.derive import derive_store
+    from perfctl.orchestrator.ingest.derive import derive_counts_of_all_runs
     from perfctl.orchestrator.ingest.ingest import ingest_paths
 
     paths = [options.paths] if isinstance(options.paths, (str, Path)) else list(options.paths)
     if options.derive:
-        runs = derive_store(options.store)
+        runs = derive_counts_of_all_runs(options.store)
         events.note(f"derived the counts and kernel families of {runs:,} runs again")
         if not paths and options.files_from is None:
             return IngestResult(options.store, (), ())
@@ -183,7 +183,7 @@ def ingest_reports(options: IngestOptions, events: Events) -> IngestResult:
     return ingest_paths(
         paths,
         options.store,
-        hints=replace(extract_part(options, UserHints), capture=capture),
+        hints=replace(extract_base_class_fields(options, UserHints), capture=capture),
         again=options.again,
         listener=_EventForwarder(events),
         command_line=events.command_line,
@@ -197,9 +197,9 @@ def ingest_reports(options: IngestOptions, events: Events) -> IngestResult:
 def estimate_workload_operations(workload: str, mode: str, batch_size: int) -> Paper:
     """Return the operations and estimated FLOPs of a workload. Raises UsageError, ToolMissing."""
     from perfctl.orchestrator.estimate.request import Request
-    from perfctl.orchestrator.estimate.session import estimate_at
+    from perfctl.orchestrator.estimate.session import estimate_model_for_batch
 
-    paper = estimate_at(Request(workload, mode=mode), batch_size)
+    paper = estimate_model_for_batch(Request(workload, mode=mode), batch_size)
     return paper.ops, paper.calls
 
 
@@ -412,11 +412,11 @@ class Opened:
             self.ingested.check()
 
 
-def open_reports(options: OpenOptions, events: Events) -> Opened:
+def ingest_and_open_html_report(options: OpenOptions, events: Events) -> Opened:
     """Ingest the reports and write the page, or forget them."""
     from perfctl.orchestrator.commands import report
 
-    home = find_user_folder("XDG_CACHE_HOME", "~/.cache") / "opened"
+    home = get_perfctl_user_folder("XDG_CACHE_HOME", "~/.cache") / "opened"
     folder = _choose_cache_folder(home, options.files) if options.files else home
     if options.forget:
         if folder.exists():
@@ -438,7 +438,7 @@ def open_reports(options: OpenOptions, events: Events) -> Opened:
         page = folder / "report.html"
         written, answer = report.write_report_page(report.ReportOptions(store, page), events)
         on_failure.pop_all()
-    if not options.no_browser and _has_browser():
+    if not options.no_browser and _can_show_browser():
         webbrowser.open(written.path.as_uri())
     first = next(
         (view for view in (answer, *answer.chapters) if view.findings),
@@ -466,7 +466,7 @@ def _choose_cache_folder(home: Path, files: Sequence[Path]) -> Path:
     return home / key
 
 
-def _has_browser() -> bool:
+def _can_show_browser() -> bool:
     """Whether a browser would be on the user's screen."""
     if os.environ.get("SSH_CONNECTION") or os.environ.get("SSH_TTY"):
         return False
@@ -499,4 +499,4 @@ COMMAND = Command(
 ingest = make_api_function(IngestOptions, ingest_reports)
 SCRUB = Command(ScrubOptions, scrub_to_copy, build_scrub_view, has_document=False)
 scrub = make_api_function(ScrubOptions, scrub_to_copy)
-OPEN = Command(OpenOptions, open_reports, build_opened_view, has_document=False)
+OPEN = Command(OpenOptions, ingest_and_open_html_report, build_opened_view, has_document=False)

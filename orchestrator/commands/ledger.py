@@ -20,29 +20,29 @@ from perfctl.orchestrator.commands.declare import (
 )
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.events import SILENT
-from perfctl.orchestrator.evidence import read_roof_peaks
+from perfctl.orchestrator.evidence import measure_roofline_peaks_if_selected
 from perfctl.orchestrator.ledger.analysis import analyse_studies
 from perfctl.orchestrator.ledger.prepared import group_into_studies
 from perfctl.orchestrator.ledger.usage.served import PHASES
-from perfctl.orchestrator.ledger.usage.training import measure_passes
-from perfctl.orchestrator.options import parse_batches
+from perfctl.orchestrator.ledger.usage.training import list_ingested_training_pass_times
+from perfctl.orchestrator.options import parse_batch_sizes
 from perfctl.orchestrator.outputs import JsonLists
 from perfctl.orchestrator.report.ledger.causes import SWITCH
 from perfctl.orchestrator.report.ledger.rows import (
     LedgerOutput,
     ShownRun,
     build_ledger_json,
-    collect_shown_run,
+    collect_run_details,
 )
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.stored_runs import (
-    analyse_each_study,
-    analyse_run_or_end,
-    analyse_runs,
-    load_newest_runs,
-    load_outlines,
+    load_latest_runs_per_configuration,
+    load_runs_without_report_rows,
     load_single_run,
+    run_work_or_raise_partly_done,
+    run_work_per_study,
+    run_work_without_failing_runs,
 )
 from perfctl.parsers import pause_garbage_collection
 from perfctl.records.ranges import DIRECTIONS
@@ -79,7 +79,7 @@ class LedgerOptions:
         Option(
             "Show only these batch sizes: 16,64.",
             metavar="LIST",
-            parse=parse_batches,
+            parse=parse_batch_sizes,
         ),
     ] = ()
     phase: Annotated[
@@ -128,7 +128,7 @@ class RequestedLedgers:
     options: LedgerOptions
     events: Events = SILENT
 
-    def map_run_groups(self, make: Callable[[list[Analysis]], R]) -> Iterator[R]:
+    def map_run_groups(self, build_result: Callable[[list[Analysis]], R]) -> Iterator[R]:
         """Yield what ``make`` returns for the analyses of a run group and of those of the same
         sweep, with the rows that were asked for. If a run cannot be analyzed or shown, perfctl
         prints a warning and omits it.
@@ -139,16 +139,25 @@ class RequestedLedgers:
         """
         options = self.options
         if options.phase is not None:
-            runs = _load_runs_with_phase(options.store, options.phase)
-            peaks = read_roof_peaks(options.peaks, options.store, runs, self.events.note)
+            runs = _load_newest_runs_with_phase(options.store, options.phase)
+            peaks = measure_roofline_peaks_if_selected(
+                options.peaks, options.store, runs, self.events.note
+            )
             with pause_garbage_collection():
-                yield analyse_runs(
-                    runs, lambda some: make(list(analyse_studies(group_into_studies(some), peaks)))
+                yield run_work_without_failing_runs(
+                    runs,
+                    lambda some: build_result(
+                        list(analyse_studies(group_into_studies(some), peaks))
+                    ),
                 )
             return
         with database.open_store_for_reading(options.store) as connection:
-            runs = load_outlines(connection, read.list_run_ids(connection, latest_of_each=True))
-        peaks = read_roof_peaks(options.peaks, options.store, runs, self.events.note)
+            runs = load_runs_without_report_rows(
+                connection, read.list_run_ids(connection, latest_per_configuration=True)
+            )
+        peaks = measure_roofline_peaks_if_selected(
+            options.peaks, options.store, runs, self.events.note
+        )
 
         def analyse_group(runs: Sequence[Run]) -> tuple[_GroupFacts, R]:
             estimated = (study for study in group_into_studies(runs) if study.has_ledger)
@@ -161,12 +170,12 @@ class RequestedLedgers:
             patterns = tuple(item.pattern for run in runs for item in run.expectations)
             listed = () if is_asked else tuple(names)
             group = _GroupFacts(bool(analyses), has_rows, is_asked, listed, patterns)
-            return group, make(chosen)
+            return group, build_result(chosen)
 
         groups: list[_GroupFacts] = []
         waiting: list[R] = []  # until there are rows
-        for group, result in analyse_each_study(
-            options.store, runs, analyse_group, beside=True, plain=True
+        for group, result in run_work_per_study(
+            options.store, runs, analyse_group, group_related_studies=True, is_result_picklable=True
         ):
             groups.append(_GroupFacts(*group))
             waiting.append(result)
@@ -174,10 +183,10 @@ class RequestedLedgers:
                 yield from waiting
                 waiting.clear()
         if not any(group.is_asked for group in groups):
-            raise _explain_no_rows(options, groups)
+            raise _build_no_rows_error(options, groups)
 
 
-def prepare_ledgers(options: LedgerOptions, events: Events) -> RequestedLedgers:
+def create_lazy_ledgers(options: LedgerOptions, events: Events) -> RequestedLedgers:
     """Return the ledgers, which are read when they are shown."""
     if options.order not in ORDERS:
         raise UsageError(
@@ -191,11 +200,11 @@ def stream_ledger_json(ledgers: RequestedLedgers) -> JsonLists[LedgerOutput]:
     options = ledgers.options
 
     def yield_json_batches(
-        json_text: Callable[[object], str],
+        format_json: Callable[[object], str],
     ) -> Iterator[Mapping[str, Iterable[str]]]:
         def format_rows_as_json(analyses: list[Analysis]) -> dict[str, list[str]]:
             lists = build_ledger_json(analyses, options.phase, by_block=options.each)
-            return {name: list(map(json_text, rows)) for name, rows in lists.items()}
+            return {name: list(map(format_json, rows)) for name, rows in lists.items()}
 
         return ledgers.map_run_groups(format_rows_as_json)
 
@@ -235,7 +244,7 @@ def _yield_group_views(
     analyses: Sequence[Analysis], phase: str | None, options: LedgerViewOptions
 ) -> Iterator[View]:
     from perfctl.orchestrator.report.terminal import (
-        build_job_views,
+        build_multi_rank_job_views,
         build_phase_views,
         build_run_group_views,
     )
@@ -244,25 +253,25 @@ def _yield_group_views(
         yield from build_phase_views(analyses, phase, is_by_block=options.is_by_block)
         return
     if options.is_whole:  # what the ranks wait for comes before what each of them does
-        yield from build_job_views(analyses, options)
+        yield from build_multi_rank_job_views(analyses, options)
     for analysis in analyses:
         yield from build_run_group_views(analysis, options)
 
 
-def _load_runs_with_phase(store: Path, phase: str) -> list[Run]:
+def _load_newest_runs_with_phase(store: Path, serving_phase: str) -> list[Run]:
     """Return the runs with steps of this phase. Raises UsageError if there is none, with the reason
     if one is known."""
-    if phase not in PHASES:
+    if serving_phase not in PHASES:
         choice = f"Choose {', '.join(PHASES[:-1])} or {PHASES[-1]}"
-        is_pass = phase in DIRECTIONS or phase in ("training", "train")
+        is_pass = serving_phase in DIRECTIONS or serving_phase in ("training", "train")
         raise UsageError(
-            f"invalid value '{phase}' for `phase`",
+            f"invalid value '{serving_phase}' for `phase`",
             f"{choice}; {_OF_TRAINING}" if is_pass else choice,
         )
     with pause_garbage_collection():
-        runs = load_newest_runs(store)
+        runs = load_latest_runs_per_configuration(store)
     phases_of = {run.id: {step.phase for step in run.report.served_steps} for run in runs}
-    chosen = [run for run in runs if phase in phases_of[run.id]]
+    chosen = [run for run in runs if serving_phase in phases_of[run.id]]
     if not chosen:
         phases = sorted(set().union(*phases_of.values()))
         gaps = (gap for run in runs for gap in run.report.gaps)
@@ -273,15 +282,15 @@ def _load_runs_with_phase(store: Path, phase: str) -> list[Run]:
             explanation = f": {reasons[0]}"
         else:
             trains = f", because they are training runs; {_OF_TRAINING}"
-            explanation = trains if any(map(measure_passes, runs)) else ""
+            explanation = trains if any(map(list_ingested_training_pass_times, runs)) else ""
         raise UsageError(
-            f"`phase`: no run in {store} has steps of {phase}{explanation}",
+            f"`phase`: no run in {store} has steps of {serving_phase}{explanation}",
             "perfctl recognizes steps by the ranges of a server, or by shapes (record_shapes=True)",
         )
     return chosen
 
 
-def _explain_no_rows(options: LedgerOptions, groups: Sequence[_GroupFacts]) -> PerfctlError:
+def _build_no_rows_error(options: LedgerOptions, groups: Sequence[_GroupFacts]) -> PerfctlError:
     store, layer = options.store, options.layer
     if not any(group.has_estimates for group in groups):
         return PerfctlError(
@@ -398,7 +407,7 @@ def build_run_output(report: RunToShow) -> ShownRun | list[SourceLine]:
     """Return everything that the run holds for programs, or its source lines."""
     if report.source_lines is not None:
         return list(report.source_lines)
-    return analyse_run_or_end(report.run, lambda: collect_shown_run(report.run))
+    return run_work_or_raise_partly_done(report.run, lambda: collect_run_details(report.run))
 
 
 def build_run_view(report: RunToShow) -> View:
@@ -406,7 +415,7 @@ def build_run_view(report: RunToShow) -> View:
     from perfctl.orchestrator.report import terminal
 
     if report.source_lines is not None:
-        return terminal.build_source_view(report.source_lines)
+        return terminal.build_source_lines_view(report.source_lines)
     return View(
         chapters=_yield_run_views(report, is_document=False),
         document=lambda: View(chapters=_yield_run_views(report, is_document=True)),
@@ -417,9 +426,9 @@ def _yield_run_views(report: RunToShow, *, is_document: bool) -> Iterator[View]:
     from perfctl.orchestrator.report.terminal import build_run_views
 
     is_whole = report.is_whole or is_document
-    make = partial(build_run_views, report.run, is_whole=is_whole, is_document=is_document)
-    yield from analyse_run_or_end(report.run, lambda: list(make()))
+    make = partial(build_run_views, report.run, show_all=is_whole, is_document=is_document)
+    yield from run_work_or_raise_partly_done(report.run, lambda: list(make()))
 
 
-COMMAND = Command(LedgerOptions, prepare_ledgers, build_ledgers_view, stream_ledger_json)
+COMMAND = Command(LedgerOptions, create_lazy_ledgers, build_ledgers_view, stream_ledger_json)
 SHOW = Command(ShowOptions, load_run_to_show, build_run_view, build_run_output)

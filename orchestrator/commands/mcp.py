@@ -31,11 +31,15 @@ from perfctl.orchestrator.commands.declare import (
     Events,
     Option,
     Store,
-    load_declaration,
+    load_command_or_group,
 )
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.launch.machine.tools import is_package_importable
-from perfctl.orchestrator.options import DeclaredOption, format_arguments, list_options
+from perfctl.orchestrator.options import (
+    DeclaredOption,
+    format_command_line_arguments,
+    list_declared_options,
+)
 from perfctl.orchestrator.outputs import build_options_schema
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database
@@ -97,7 +101,7 @@ class ToolAnswerOptions:
 def serve_tools(options: McpOptions, events: Events) -> None:
     """Serve until the client closes the input. Ctrl-C and TERM end the process at once: the SDK
     reads its input in a thread, which nothing else ends."""
-    check_sdk_and_store(options.store)
+    raise_if_sdk_store_missing(options.store)
     import anyio
     import mcp_types as types
     from mcp.server.lowlevel import Server
@@ -122,12 +126,14 @@ def serve_tools(options: McpOptions, events: Events) -> None:
         content = types.TextContent(text=json.dumps(answer, ensure_ascii=False))
         return types.CallToolResult(content=[content], structured_content=answer)
 
-    def stop_process(number: int, frame: object) -> None:
+    def exit_on_signal(number: int, frame: object) -> None:
         events.note("perfctl: stopped")
         caller.kill_running_tool()
         os._exit(128 + number)
 
-    async def answer_broken_lines(reading: Any, messages: Any, writing: Any) -> None:
+    async def forward_messages_and_answer_invalid(
+        reading: Any, messages: Any, writing: Any
+    ) -> None:
         async with messages:
             async for message in reading:
                 if not isinstance(message, Exception):
@@ -146,15 +152,15 @@ def serve_tools(options: McpOptions, events: Events) -> None:
         server = Server("perfctl", on_list_tools=list_tools, on_call_tool=call_tool, **about)
         async with stdio_server() as (reading, writing), anyio.create_task_group() as tasks:
             sender, messages = anyio.create_memory_object_stream[Any]()
-            tasks.start_soon(answer_broken_lines, reading, sender, writing)
+            tasks.start_soon(forward_messages_and_answer_invalid, reading, sender, writing)
             await server.run(messages, writing, server.create_initialization_options())
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop_process)
+        signal.signal(number, exit_on_signal)
     asyncio.run(serve_stdio())
 
 
-def check_sdk_and_store(store: Path) -> None:
+def raise_if_sdk_store_missing(store: Path) -> None:
     """Raise ToolMissing without the SDK, StoreError if there is no database that can be read."""
     if not is_package_importable("mcp") or int(version("mcp").partition(".")[0]) < 2:
         raise ToolMissing("mcp needs version 2 of the MCP SDK", "pip install 'perfctl[mcp]'")
@@ -164,7 +170,7 @@ def check_sdk_and_store(store: Path) -> None:
 
 def load_tool_command(name: str) -> tuple[Command[Any, Any], dict[str, DeclaredOption]]:
     """Return the command of a tool, and all its options by name."""
-    command = load_declaration(name)
+    command = load_command_or_group(name)
     return command, {field.name: field for field in command.declared_options}
 
 
@@ -172,7 +178,10 @@ def describe_tool(name: str) -> dict[str, Any]:
     """Return a tool as the protocol lists it: the first paragraph of the command's help, and the
     JSON Schema of the arguments."""
     command, fields = load_tool_command(name)
-    arguments = [*(fields[option] for option in TOOLS[name]), *list_options(ToolAnswerOptions)]
+    arguments = [
+        *(fields[option] for option in TOOLS[name]),
+        *list_declared_options(ToolAnswerOptions),
+    ]
     schema = build_options_schema(arguments)
     for argument in arguments:
         if Path in get_args(argument.hint):  # except the empty folder, nothing is without a slash
@@ -242,7 +251,11 @@ class ToolCaller:
         if form == "json" or command.has_document:
             store_words.append("--json" if form == "json" else "--format=md")
         values = SimpleNamespace(**{key: arguments.get(key) or None for key in TOOLS[name]})
-        return [name, *store_words, *format_arguments(values, [fields[key] for key in TOOLS[name]])]
+        return [
+            name,
+            *store_words,
+            *format_command_line_arguments(values, [fields[key] for key in TOOLS[name]]),
+        ]
 
     async def _run_tool_command(self, command_words: list[str]) -> tuple[str, list[str]]:
         """Return what a command prints as its result, and its messages."""

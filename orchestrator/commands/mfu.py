@@ -23,7 +23,7 @@ from perfctl.orchestrator.estimate.mfu import (
     DecoderSizes,
     MfuAudit,
     audit_mfu,
-    build_decoder_by_hand,
+    build_dense_decoder_from_dimensions,
 )
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.session import (
@@ -125,16 +125,16 @@ SIZES = ("layers", "hidden", "heads", "ffn", "vocab")
 OTHER_SIZES = ("head_dim", "kv_heads", "parameters", "gated", "tied")
 
 
-def run(options: MfuOptions, events: Events) -> MfuAudit:
+def run_mfu_audit(options: MfuOptions, events: Events) -> MfuAudit:
     """Return the MFU of training by every convention, with HFU if activations are recomputed."""
     if options.tokens_per_second is None:
         raise UsageError(
             "`tokens_per_second` is missing",
             "Set the measured throughput of all GPUs, for example `tokens_per_second` 12000",
         )
-    has_dimensions = _has_dimensions(options)
+    has_dimensions = _uses_dimensions_without_model(options)
     peak, notes = find_dense_peak(options.device, options.precision, options.peak_tflops)
-    _check_mfu_options(options, options.tokens_per_second)
+    _raise_if_invalid_mfu_options(options, options.tokens_per_second)
     model = (
         _build_decoder_from_dimensions(options)
         if has_dimensions
@@ -146,7 +146,7 @@ def run(options: MfuOptions, events: Events) -> MfuAudit:
         options.gpus,
         peak,
         recompute=options.recompute,
-        reported=_parse_reported_mfu(options.reported),
+        reported=_parse_reported_mfu_and_tolerance(options.reported),
         notes=notes,
     )
     if result.causal.mfu is None:
@@ -160,7 +160,7 @@ def run(options: MfuOptions, events: Events) -> MfuAudit:
     )
 
 
-def _has_dimensions(options: MfuOptions) -> bool:
+def _uses_dimensions_without_model(options: MfuOptions) -> bool:
     """Return whether dimensions take the place of a model. Raises UsageError for both, or too
     few."""
     present = list(_collect_dimensions(options))
@@ -185,7 +185,7 @@ def _collect_dimensions(options: MfuOptions) -> dict[str, Any]:
     }
 
 
-def _check_mfu_options(options: MfuOptions, tokens_per_second: float) -> None:
+def _raise_if_invalid_mfu_options(options: MfuOptions, tokens_per_second: float) -> None:
     formula, recompute = options.formula, options.recompute
     is_mode = recompute in RECOMPUTE if isinstance(recompute, str) else 0 <= recompute <= 1
     checks = (
@@ -210,7 +210,7 @@ def _check_mfu_options(options: MfuOptions, tokens_per_second: float) -> None:
             raise UsageError(problem, remedy)
 
 
-def _parse_reported_mfu(text: str | None) -> tuple[float, float] | None:
+def _parse_reported_mfu_and_tolerance(text: str | None) -> tuple[float, float] | None:
     """Return the share of 1 and its tolerance: "46.2" is anything that rounds to it, or within
     TOLERANCE."""
     if text is None:
@@ -241,19 +241,19 @@ def _build_decoder_from_dimensions(options: MfuOptions) -> DecoderSizes:
             f"`hidden` {options.hidden} is not a multiple of `heads` {options.heads}",
             "Give `head_dim`",
         )
-    return build_decoder_by_hand(seq=options.seq or SEQ, **sizes)
+    return build_dense_decoder_from_dimensions(seq=options.seq or SEQ, **sizes)
 
 
 def trace_decoder(model: str, seq: int | None) -> DecoderSizes:
     """Return a language model by name, from its traced layers. Raises UsageError, PerfctlError,
     ToolMissing."""
     require_torch()
-    from perfctl.workloads.models.decoder import add_lm_head, read_decoder_facts
-    from perfctl.workloads.models.libraries import read_library_or_config
+    from perfctl.workloads.models.decoder import add_lm_head_class, read_decoder_facts
+    from perfctl.workloads.models.libraries import parse_library_or_config_reference
 
     with silence_driver_warning(), convert_model_errors():
-        reference = add_lm_head(model)
-        of_library = read_library_or_config(reference) is not None
+        reference = add_lm_head_class(model)
+        of_library = parse_library_or_config_reference(reference) is not None
         traced: list[Estimate] = []
         for length in LENGTHS:
             request = (
@@ -286,5 +286,5 @@ def trace_decoder(model: str, seq: int | None) -> DecoderSizes:
     return build_decoder_from_traces(model, traced, facts, length, tuple(notes))
 
 
-COMMAND = Command(MfuOptions, run, build_mfu_view, build_mfu_output)
-mfu = make_api_function(MfuOptions, run)
+COMMAND = Command(MfuOptions, run_mfu_audit, build_mfu_view, build_mfu_output)
+mfu = make_api_function(MfuOptions, run_mfu_audit)

@@ -20,17 +20,25 @@ from perfctl.orchestrator.commands.declare import (
     make_api_function,
     split_at_commas,
 )
-from perfctl.orchestrator.commands.speedup import load_arm_roofs, load_named_arms
-from perfctl.orchestrator.compare.speedup import ARMS, ASKED, ArmsByBatch, check_allowed_facts
+from perfctl.orchestrator.commands.speedup import load_arm_device_peaks, load_named_arms
+from perfctl.orchestrator.compare.speedup import (
+    ARMS,
+    ASKED,
+    ArmsByBatch,
+    validate_allowed_fact_names,
+)
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.events import SILENT
-from perfctl.orchestrator.files import check_output_path, replace_when_done
+from perfctl.orchestrator.files import raise_if_output_not_replaceable, replace_when_done
 from perfctl.orchestrator.report.charts import files as charts_files
 from perfctl.orchestrator.report.charts.files import Picture
 from perfctl.orchestrator.report.tables import build_table, text_columns
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
-from perfctl.orchestrator.stored_runs import analyse_runs, load_newest_runs
+from perfctl.orchestrator.stored_runs import (
+    load_latest_runs_per_configuration,
+    run_work_without_failing_runs,
+)
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.compare.speedup import NetworkSpeedup
@@ -138,7 +146,7 @@ def _write_chart(name: str, options: PlotOptions, events: Events) -> Plotted:
             f"invalid file name '{target}' for `out`",
             "Use a name that ends with .pdf, .png or .svg",
         )
-    check_output_path(target, force=options.force)
+    raise_if_output_not_replaceable(target, force=options.force)
     if options.pie and not PIE_PARTS & set(name.split("-")):
         raise UsageError(
             f"`pie` does not apply to the chart '{name}'",
@@ -186,10 +194,10 @@ def charts(
 
 
 def _draw_speedups_of_json(path: Path, *, pie: bool) -> dict[str, Picture]:
-    from perfctl.orchestrator.compare.speedup import read_speedups
+    from perfctl.orchestrator.compare.speedup import parse_speedups_json
 
     try:
-        speedups = read_speedups(path.read_bytes())
+        speedups = parse_speedups_json(path.read_bytes())
     except OSError as error:
         raise PerfctlError(
             f"{path}: cannot be read ({error.strerror})", "Run 'perfctl study speedup' to write one"
@@ -217,7 +225,7 @@ def draw_available_charts(source: PlotOptions, messages: Events = SILENT) -> dic
     if source.runs:
         arms = load_named_arms(source.runs, source.store, messages)
         charts = _draw_speedups_of_arms(
-            "", arms, source, check_allowed_facts(source.allow), messages
+            "", arms, source, validate_allowed_fact_names(source.allow), messages
         )
         subject = f"`runs` {','.join(source.runs)}"
         fix = "A chart needs complete runs on two devices"
@@ -235,54 +243,58 @@ def draw_available_charts(source: PlotOptions, messages: Events = SILENT) -> dic
 def _draw_bench_charts(source: PlotOptions, messages: Events) -> dict[str, Picture]:
     """Return the charts of a bench and of ``perfctl study cost``; empty without a bench."""
     from perfctl.orchestrator.commands.bench import draw_bench_charts
-    from perfctl.orchestrator.commands.study_subjects import fit_without_each_network
-    from perfctl.orchestrator.report.studies.cost import draw_left_out_chart
+    from perfctl.orchestrator.commands.study_subjects import cross_validate_by_network
+    from perfctl.orchestrator.report.studies.cost import draw_predicted_vs_measured_chart
 
     charts = draw_bench_charts(source.store)
     if not charts:
         return {}
-    with charts_files.collect_charts(later=True) as errors:
-        for number, left_out in enumerate(fit_without_each_network(source.store, [], messages), 1):
-            draw_left_out_chart(f"bench-fit-left-out-{number}", left_out)
+    with charts_files.collect_charts(defers_drawing=True) as errors:
+        for number, left_out in enumerate(cross_validate_by_network(source.store, [], messages), 1):
+            draw_predicted_vs_measured_chart(f"bench-fit-left-out-{number}", left_out)
     return charts | {chart.name: chart for chart in errors}
 
 
 def _draw_report_charts(source: PlotOptions, messages: Events) -> dict[str, Picture]:
     """Return the charts of the HTML report, and those that compare models and networks."""
     from perfctl.orchestrator.ledger.usage.inference import list_inference_points
-    from perfctl.orchestrator.report.charts.inference import draw_inference_charts
-    from perfctl.orchestrator.report.charts.study import draw_charts_of_studies
+    from perfctl.orchestrator.report.charts.inference import draw_inference_charts_by_chapter
+    from perfctl.orchestrator.report.charts.study import draw_utilization_and_memory_charts
     from perfctl.orchestrator.report.page.sections import build_report_view
     from perfctl.orchestrator.report.studies import flops
 
     def draw_charts_of_runs(runs: Sequence[Run]) -> dict[str, Picture]:
-        with charts_files.collect_charts(later=True) as of_page:
-            roofs = evidence.read_roof_peaks(source.peaks, source.store, runs, messages.note)
+        with charts_files.collect_charts(defers_drawing=True) as of_page:
+            roofs = evidence.measure_roofline_peaks_if_selected(
+                source.peaks, source.store, runs, messages.note
+            )
             page = build_report_view(runs, peaks=roofs)
             titles = {chapter.key: chapter.title for chapter in page.chapters}
-        with charts_files.collect_charts(later=True) as of_models:
-            draw_charts_of_studies(runs)
-        with charts_files.collect_charts(later=True) as answers:
-            draw_inference_charts(list_inference_points(runs))
-        with charts_files.collect_charts(later=True) as compared:
-            flops.draw_flops_charts(runs)
+        with charts_files.collect_charts(defers_drawing=True) as of_models:
+            draw_utilization_and_memory_charts(runs)
+        with charts_files.collect_charts(defers_drawing=True) as answers:
+            draw_inference_charts_by_chapter(list_inference_points(runs))
+        with charts_files.collect_charts(defers_drawing=True) as compared:
+            flops.draw_and_register_flops_charts(runs)
         joint = {chart.name for chart in answers}  # the page's part of all models has the same
         of_page = [chart for chart in of_page if chart.name not in joint]
         several = len({chart.name.partition("-")[0] for chart in of_page}) > 1
-        by_name = {_strip_study_key(chart): chart for chart in of_models}
+        by_name = {_get_name_without_study_key(chart): chart for chart in of_models}
         by_name |= {chart.name: chart for chart in (*answers, *compared)}
         if not several:
-            return by_name | {_strip_study_key(chart): chart for chart in of_page}
+            return by_name | {_get_name_without_study_key(chart): chart for chart in of_page}
         for chart in of_page:
             title = titles.get(chart.name.partition("-")[0])
             text = ": ".join(filter(None, (title, chart.description)))
             by_name[chart.name] = replace(chart, description=text)
         return by_name
 
-    return analyse_runs(load_newest_runs(source.store, source.sweep), draw_charts_of_runs)
+    return run_work_without_failing_runs(
+        load_latest_runs_per_configuration(source.store, source.sweep), draw_charts_of_runs
+    )
 
 
-def _strip_study_key(chart: Picture) -> str:
+def _get_name_without_study_key(chart: Picture) -> str:
     """Return the name without the key of its study: "s1-ratio" -> "ratio"."""
     return chart.name.partition("-")[2]
 
@@ -316,13 +328,13 @@ def _draw_speedups_of_arms(
     allowed: frozenset[str],
     messages: Events,
 ) -> dict[str, Picture]:
-    from perfctl.orchestrator.compare.speedup import compare_speedup_arms
+    from perfctl.orchestrator.compare.speedup import compare_all_arms_with_first
 
     charts: dict[str, Picture] = {}
     for batch, arms in batches.items():
-        peaks = load_arm_roofs(arms, source.store, source.peaks, messages)
+        peaks = load_arm_device_peaks(arms, source.store, source.peaks, messages)
         try:
-            compared = compare_speedup_arms(arms, allowed=allowed, peaks=peaks)
+            compared = compare_all_arms_with_first(arms, allowed=allowed, peaks=peaks)
         except ValueError:  # fewer than two arms with a complete run: no speedup to draw
             continue
         for other in compared.comparisons:
@@ -336,9 +348,9 @@ def _draw_speedups_of_arms(
 def _draw_speedup(speedup: NetworkSpeedup, prefix: str, *, pie: bool) -> dict[str, Picture]:
     from perfctl.orchestrator.report.charts.comparison import draw_speedup_charts as draw_charts
 
-    with charts_files.collect_charts(later=True) as drawn:
-        draw_charts(speedup, "s1", pie=pie)
-    return {prefix + _strip_study_key(chart): chart for chart in drawn}
+    with charts_files.collect_charts(defers_drawing=True) as drawn:
+        draw_charts(speedup, "s1", uses_pies=pie)
+    return {prefix + _get_name_without_study_key(chart): chart for chart in drawn}
 
 
 COMMAND = Command(PlotOptions, plot_or_list_charts, build_plot_view)

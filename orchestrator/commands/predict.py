@@ -18,27 +18,31 @@ from perfctl.orchestrator.commands.declare import (
     make_api_function,
 )
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.estimate.memory import get_default_reserve
+from perfctl.orchestrator.estimate.memory import get_default_reserve_bytes
 from perfctl.orchestrator.estimate.parallel import (
     ParallelPlan,
-    compute_plan_memory,
-    explain_untimed_plan,
+    compute_memory_and_suggest_plans,
+    explain_missing_time_prediction,
 )
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.events import SILENT
-from perfctl.orchestrator.evidence import find_device, find_prediction_evidence
+from perfctl.orchestrator.evidence import build_evidence_for_devices, find_or_measure_device
 from perfctl.orchestrator.predict import prices
 from perfctl.orchestrator.predict.answer import Answer, DeviceAndPrices, Question
 from perfctl.orchestrator.predict.cost import CostFrontier
-from perfctl.orchestrator.predict.generation import TRACED_IN, GenerationAnswer, answer_generation
+from perfctl.orchestrator.predict.generation import (
+    TRACED_IN,
+    GenerationAnswer,
+    predict_generation_time_and_cost,
+)
 from perfctl.orchestrator.predict.prices import PriceTable, select_board_offers
-from perfctl.orchestrator.predict.step_parts import get_peak_flops
+from perfctl.orchestrator.predict.step_parts import get_peak_flops_or_raise
 from perfctl.orchestrator.predict.training import (
     NO_PEAK,
-    answer_training,
-    check_frontier_question,
-    compute_frontier,
+    compute_time_cost_frontier,
     find_gpu_link_rate_and_source,
+    predict_training_time_and_cost,
+    raise_if_dataset_size_missing,
 )
 from perfctl.orchestrator.report.estimate import EstimateOutput, build_rank_memory_view
 from perfctl.orchestrator.report.predict import (
@@ -54,7 +58,7 @@ from perfctl.orchestrator.report.predict_generation import (
 from perfctl.orchestrator.report.prices import (
     PriceChange,
     PriceList,
-    build_price_change_view,
+    build_price_table_change_view,
     build_prices_view,
 )
 from perfctl.orchestrator.report.view import View
@@ -105,7 +109,11 @@ def predict_or_manage_prices(options: PredictOptions, events: Events) -> Result:
         raise UsageError(f"`{chosen[0]}` and `{chosen[1]}` exclude each other", "Choose one")
     if chosen:
         return _manage_prices(options)
-    plan = options.parallel if options.parallel and explain_untimed_plan(options.parallel) else None
+    plan = (
+        options.parallel
+        if options.parallel and explain_missing_time_prediction(options.parallel)
+        else None
+    )
     if options.prompt is not None or plan is not None:
         other_option = "parallel" if plan is not None else "prompt"
         for name in ("explain", "frontier"):
@@ -116,12 +124,12 @@ def predict_or_manage_prices(options: PredictOptions, events: Events) -> Result:
     if options.prompt is not None:
         return predict_generated_text(options, events)
     if options.frontier:
-        check_frontier_question(options)
+        raise_if_dataset_size_missing(options)
     if plan is not None:
         return _predict_rank_memory(options, plan, events)
-    answer = predict_training(options, events)
+    answer = predict_training_or_inference(options, events)
     return Prediction(
-        answer, compute_frontier(answer) if options.frontier else None, options.explain
+        answer, compute_time_cost_frontier(answer) if options.frontier else None, options.explain
     )
 
 
@@ -129,9 +137,9 @@ def _predict_rank_memory(
     options: PredictOptions, plan: ParallelPlan, events: Events
 ) -> EstimateOutput:
     """Return the memory of each rank, and why there is no time."""
-    from perfctl.orchestrator.estimate.session import estimate_model
+    from perfctl.orchestrator.estimate.session import estimate_model_for_batches
 
-    machine = _resolve_device_and_prices(options, events).device.machine
+    machine = _find_device_and_rental_prices(options, events).device.machine
     if len(options.batches) > 1:
         raise UsageError("`parallel` takes one `batch`", "Set the micro-batch of a rank")
     request = Request(
@@ -140,9 +148,11 @@ def _predict_rank_memory(
         optimizer=options.optimizer,
         memory=True,
         seq=options.seq,
-        precision=options.number_type,
+        precision=options.precision_or_default,
     )
-    estimates = estimate_model(request, options.batches, progress=events.progress)
+    estimates = estimate_model_for_batches(
+        request, options.batches, report_progress=events.progress
+    )
     model = estimates.batches[options.batches[0]]
     if model.problem is not None:
         raise PerfctlError(
@@ -150,9 +160,13 @@ def _predict_rank_memory(
             f"Run 'perfctl estimate {options.name}' to see where it stops",
         )
     limit = machine.memory_bytes
-    room = None if limit is None else round(limit) - get_default_reserve(machine.kind)
-    ranks = compute_plan_memory(model, plan, room)
-    notes = (f"device: {machine.name}", *estimates.notes, explain_untimed_plan(plan) or "")
+    room = None if limit is None else round(limit) - get_default_reserve_bytes(machine.kind)
+    ranks = compute_memory_and_suggest_plans(model, plan, room)
+    notes = (
+        f"device: {machine.name}",
+        *estimates.notes,
+        explain_missing_time_prediction(plan) or "",
+    )
     return EstimateOutput(options.name, "train", estimates.batches, None, notes, parallel=ranks)
 
 
@@ -160,15 +174,17 @@ def _manage_prices(options: PredictOptions) -> PriceList | PriceChange:
     """Change or list the price table."""
     if options.use_prices is not None:
         return PriceChange(
-            prices.use_prices(options.use_prices), prices.find_own_price_file(), "written"
+            prices.install_user_price_table(options.use_prices),
+            prices.get_user_price_file_path(),
+            "written",
         )
     if options.reset_prices:
         action = "removed" if prices.reset_prices() else "absent"
-        return PriceChange(prices.load_price_table(), prices.find_own_price_file(), action)
-    return PriceList(prices.list_prices(options.model, options.prices), options.model)
+        return PriceChange(prices.load_price_table(), prices.get_user_price_file_path(), action)
+    return PriceList(prices.load_prices_for_gpu_model(options.model, options.prices), options.model)
 
 
-def predict_training(options: Question, events: Events = SILENT) -> Answer:
+def predict_training_or_inference(options: Question, events: Events = SILENT) -> Answer:
     """Return the prediction of training or inference, with the runs of the store if there is one.
     Raises UsageError before anything slow begins."""
     if options.prompt is not None:
@@ -182,25 +198,25 @@ def predict_training(options: Question, events: Events = SILENT) -> Answer:
         )
     if options.parallel is not None:
         options.check()
-        if (reason := explain_untimed_plan(options.parallel)) is not None:
+        if (reason := explain_missing_time_prediction(options.parallel)) is not None:
             raise UsageError(
                 f"`parallel`: {reason}", "perfctl.estimate has the memory of each rank"
             )
         options = replace(options, gpus=options.parallel.dp, parallel=None)
-    setting = _resolve_device_and_prices(options, events)
+    setting = _find_device_and_rental_prices(options, events)
     link_gbs, _ = find_gpu_link_rate_and_source(setting.device.board, options)
     if options.gpus > 1 and options.efficiency is None and link_gbs is None:
         raise UsageError(
             f"`gpus` {options.gpus}: the bandwidth between the GPUs is unknown",
             "Set `interconnect` in GB/s, or `efficiency`",
         )
-    from perfctl.orchestrator.predict.models.subjects import find_subject
+    from perfctl.orchestrator.predict.models.subjects import plan_or_trace_model
 
-    evidence = find_prediction_evidence(
+    evidence = build_evidence_for_devices(
         options.store or DEFAULT_STORE, [setting.device], events.note
     )
-    subject = find_subject(options, setting.device.machine.kind == "gpu", events.note)
-    return answer_training(options, setting, subject, evidence)
+    subject = plan_or_trace_model(options, setting.device.machine.kind == "gpu", events.note)
+    return predict_training_time_and_cost(options, setting, subject, evidence)
 
 
 def predict_generated_text(options: Question, events: Events = SILENT) -> GenerationAnswer:
@@ -209,7 +225,7 @@ def predict_generated_text(options: Question, events: Events = SILENT) -> Genera
         raise UsageError(
             "`prompt` is missing", "Set the prompt length in tokens, for example `prompt` 512"
         )
-    setting = _resolve_device_and_prices(options, events)
+    setting = _find_device_and_rental_prices(options, events)
     device, board = setting.device, setting.device.board
     if options.engine == "tensorrt-llm" and board and board.gpu.capability.startswith("gfx"):
         raise UsageError(
@@ -225,10 +241,12 @@ def predict_generated_text(options: Question, events: Events = SILENT) -> Genera
             command = f"perfctl estimate {options.name} --prompt {options.prompt}"
             raise PerfctlError(problem, f"Run '{command}' to see where it stops")
         size = sum(module.parameter_bytes for module in generation.prefill.modules)
-        if options.number_type in ("fp32", "tf32") and size < 4 * generation.parameters:
+        if options.precision_or_default in ("fp32", "tf32") and size < 4 * generation.parameters:
             problem = f"{options.name} has weights of less than 32 bits"
             raise UsageError(problem, "Use `precision` bf16 or fp16")
-    return answer_generation(options, setting, [traced[batch] for batch in options.batches])
+    return predict_generation_time_and_cost(
+        options, setting, [traced[batch] for batch in options.batches]
+    )
 
 
 def _build_generation_request(options: Question) -> Request:
@@ -239,11 +257,11 @@ def _build_generation_request(options: Question) -> Request:
         prompt=options.prompt,
         generate=options.generate - 1,
         kv_cache=options.kv_cache or ("fp8" if options.precision == "fp8" else None),
-        precision=TRACED_IN[options.number_type],
+        precision=TRACED_IN[options.precision_or_default],
     )
 
 
-def _resolve_device_and_prices(options: Question, events: Events) -> DeviceAndPrices:
+def _find_device_and_rental_prices(options: Question, events: Events) -> DeviceAndPrices:
     """Return the device and the prices of a question.
 
     Raises UsageError for a question that makes no sense, and if the device has no fast path for the
@@ -252,10 +270,12 @@ def _resolve_device_and_prices(options: Question, events: Events) -> DeviceAndPr
 
     options.check()
     store = options.store or DEFAULT_STORE
-    device = find_device(options.device, options.device_spec, store, options.threads, events.note)
+    device = find_or_measure_device(
+        options.device, options.device_spec, store, options.threads, events.note
+    )
     if device.machine.kind == "gpu" or options.prompt is not None:
         try:
-            get_peak_flops(device.machine, options.number_type)
+            get_peak_flops_or_raise(device.machine, options.precision_or_default)
         except ValueError as error:
             raise UsageError(str(error), NO_PEAK) from error
     table = prices.load_price_table(options.prices)
@@ -270,12 +290,14 @@ def build_predict_view(result: Result) -> View:
     if isinstance(result, PriceList):
         return build_prices_view(result)
     if isinstance(result, PriceChange):
-        return build_price_change_view(result)
+        return build_price_table_change_view(result)
     if isinstance(result, GenerationAnswer):
         return build_predicted_generation_view(result)
     if isinstance(result, EstimateOutput):
         return build_rank_memory_view(result)
-    return build_prediction_view(result.answer, result.frontier, explain=result.is_explained)
+    return build_prediction_view(
+        result.answer, result.frontier, show_slowest_layers=result.is_explained
+    )
 
 
 def build_predict_output(
@@ -294,5 +316,5 @@ def build_predict_output(
 COMMAND = Command(
     PredictOptions, predict_or_manage_prices, build_predict_view, build_predict_output
 )
-predict = make_api_function(Question, predict_training)
+predict = make_api_function(Question, predict_training_or_inference)
 predict_generation = make_api_function(Question, predict_generated_text)

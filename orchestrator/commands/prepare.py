@@ -135,7 +135,7 @@ class PrepareOptions:
     ] = Path("imagenet-val")
 
 
-def prepare_dataset(options: PrepareOptions, events: Events) -> Prepared:
+def sort_dataset_into_class_folders(options: PrepareOptions, events: Events) -> Prepared:
     """Sort the images, and warn of those that are missing or misplaced."""
     from perfctl.workloads.data import imagenet
     from perfctl.workloads.spec import WorkloadError
@@ -148,7 +148,7 @@ def prepare_dataset(options: PrepareOptions, events: Events) -> Prepared:
             raise UsageError(f"{path}: file not found", "Check the path")
     try:
         for path in () if options.no_verify else (options.devkit, options.archive):
-            if not imagenet.has_published_md5(
+            if not imagenet.verify_md5_if_published(
                 path, partial(events.progress, f"MD5 of {path.name}")
             ):
                 events.note(
@@ -163,18 +163,18 @@ def prepare_dataset(options: PrepareOptions, events: Events) -> Prepared:
         raise PerfctlError(str(error)) from error
     prepared = Prepared(
         folder=options.out,
-        images=done.images,
+        images=done.image_count,
         total=done.total,
         existing=done.already,
         classes=len(kit.classes),
         ignored=tuple(done.ignored),
         misplaced=misplaced,
     )
-    _warn_about_images(prepared, events)
+    _warn_about_image_problems(prepared, events)
     return prepared
 
 
-def _warn_about_images(prepared: Prepared, events: Events) -> None:
+def _warn_about_image_problems(prepared: Prepared, events: Events) -> None:
     if prepared.ignored:
         name, *later = prepared.ignored
         further = f" and {len(later)} more" if later else ""
@@ -223,28 +223,33 @@ class ImageDefinition:
     """Words of the command that builds the image."""
 
 
-def write_image_definition(options: ImageOptions, events: Events) -> ImageDefinition:
+def write_apptainer_definition(options: ImageOptions, events: Events) -> ImageDefinition:
     """Write the definition of an image."""
-    build = definition.write_definition_file(
+    build = definition.write_definition_get_build_command(
         options, options.out, force=options.force, command_line=options.command_line
     )
     return ImageDefinition(options.out, build)
 
 
-def build_definition_view(written: ImageDefinition) -> View:
+def build_apptainer_definition_view(written: ImageDefinition) -> View:
     """Return what was written and what to type next."""
     return View("", lines=(f"Wrote {written.path}", f"Next: {shlex.join(written.build)}"))
 
 
 DOCTOR = Command(DoctorOptions, examine_machine, build_doctor_view, has_document=False)
 doctor = make_api_function(DoctorOptions, examine_machine)
-PREPARE = Command(PrepareOptions, prepare_dataset, build_prepared_view, has_document=False)
-prepare = make_api_function(PrepareOptions, prepare_dataset)
+PREPARE = Command(
+    PrepareOptions, sort_dataset_into_class_folders, build_prepared_view, has_document=False
+)
+prepare = make_api_function(PrepareOptions, sort_dataset_into_class_folders)
 IMAGES = Group(
     "Build Apptainer (Singularity) images that contain perfctl.",
     {
         "render": Command(
-            ImageOptions, write_image_definition, build_definition_view, has_document=False
+            ImageOptions,
+            write_apptainer_definition,
+            build_apptainer_definition_view,
+            has_document=False,
         )
     },
 )

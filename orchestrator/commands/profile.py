@@ -18,24 +18,27 @@ from perfctl.orchestrator.commands.declare import (
     Option,
     ProgramWords,
     WorkloadWords,
-    list_options,
+    list_declared_options,
     make_api_function,
     split_at_commas,
     suggest_report_command,
 )
 from perfctl.orchestrator.counts.kernels.replays import describe_replay_cost
 from perfctl.orchestrator.errors import PartlyDone
-from perfctl.orchestrator.estimate.flops.registered import KERNELS, load_formulas
-from perfctl.orchestrator.ingest.expect import parse_formulas, store_expectations
+from perfctl.orchestrator.estimate.flops.registered import KERNELS, execute_formula_file_once
+from perfctl.orchestrator.ingest.expect import (
+    parse_formulas_and_formula_files,
+    store_expectations_and_yield_problems,
+)
 from perfctl.orchestrator.ingest.sweep import (
     ModelCommand,
     ModelSwept,
     NcuCost,
     PlannedCommand,
     Swept,
-    estimate_ncu_cost,
+    estimate_ncu_replay_cost,
     list_planned_commands,
-    run_sweep,
+    run_and_store_sweep,
 )
 from perfctl.orchestrator.launch.catalog import format_shell_command
 from perfctl.orchestrator.launch.profilers.dlprof import DLProf
@@ -49,16 +52,21 @@ from perfctl.orchestrator.launch.sweep.options import (
     PROFILER,
     StoredSweepOptions,
     SweepOptions,
-    reject_placement,
+    raise_if_placement_options_set,
 )
 from perfctl.orchestrator.launch.sweep.plan import (
-    find_profiler,
-    plan_inference,
+    make_profiler_by_name,
     plan_replay,
     plan_sweep,
+    plan_torchvision_inference_sweeps,
 )
 from perfctl.orchestrator.launch.sweep.request import Profiler, SweepRequest
-from perfctl.orchestrator.options import Expect, Formulas, extract_part, parse_batches
+from perfctl.orchestrator.options import (
+    Expect,
+    Formulas,
+    extract_base_class_fields,
+    parse_batch_sizes,
+)
 from perfctl.orchestrator.report.view import RawLines, View
 
 Stored = TypeVar("Stored", bound=StoredSweepOptions)
@@ -150,7 +158,7 @@ class ReplayOptions(StoredSweepOptions):
         Option(
             "Batch sizes. Default: all recorded batch sizes.",
             metavar="LIST",
-            parse=parse_batches,
+            parse=parse_batch_sizes,
             is_common=True,
         ),
     ] = ()
@@ -182,7 +190,7 @@ class InferOptions(SweepOptions):
         Option(
             "Batch sizes, one process each: 1,5,10.",
             metavar="LIST",
-            parse=parse_batches,
+            parse=parse_batch_sizes,
             is_common=True,
         ),
     ] = (1, 5, 10, 15, 20)
@@ -211,24 +219,26 @@ def sweep(
     call continues after an interruption. Raises UsageError and ToolMissing before anything runs,
     Interrupted for Ctrl-C or TERM, StoreError.
     """
-    recorder = find_profiler(profiler) if isinstance(profiler, str) else profiler
-    options = record_python_call(options, f"perfctl.sweep({recorder.name!r}, SweepOptions(", "))")
-    return run_sweep(plan_sweep(recorder, options, arguments, program))
+    recorder = make_profiler_by_name(profiler) if isinstance(profiler, str) else profiler
+    options = record_call_as_command_line(
+        options, f"perfctl.sweep({recorder.name!r}, SweepOptions(", "))"
+    )
+    return run_and_store_sweep(plan_sweep(recorder, options, arguments, program))
 
 
-def record_python_call(options: Stored, call: str, end: str = ")") -> Stored:
+def record_call_as_command_line(options: Stored, call_start: str, call_end: str = ")") -> Stored:
     """Return the options with the Python call as what was typed, for the store, if nothing was;
     it has the options that are not at their default."""
     if options.command_line:
         return options
     kind: Any = type(options)
-    values = {field: getattr(options, field.name) for field in list_options(kind)}
+    values = {field: getattr(options, field.name) for field in list_declared_options(kind)}
     keywords = (
         f"{field.name}={str(value) if isinstance(value, Path) else value!r}"
         for field, value in values.items()
         if value != field.default
     )
-    return replace(options, command_line=f"{call}{', '.join(keywords)}{end}")
+    return replace(options, command_line=f"{call_start}{', '.join(keywords)}{call_end}")
 
 
 def profile_or_plan(
@@ -236,46 +246,50 @@ def profile_or_plan(
 ) -> Swept | list[PlannedCommand] | NcuCost:
     """Measure, return what would be started, or estimate how long ncu would take."""
     (profiler,) = (
-        extract_part(options, kind) for kind in SWEEPS.values() if isinstance(options, kind)
+        extract_base_class_fields(options, kind)
+        for kind in SWEEPS.values()
+        if isinstance(options, kind)
     )
-    options = record_python_call(options, f"perfctl.{profiler.name}(")
-    sweep_options = extract_part(options, SweepOptions)
+    options = record_call_as_command_line(options, f"perfctl.{profiler.name}(")
+    sweep_options = extract_base_class_fields(options, SweepOptions)
     program = (options.arguments, options.program)
     if isinstance(options, NcuOptions) and options.estimate_cost:
-        reject_placement(sweep_options, "an estimate of ncu's cost")
+        raise_if_placement_options_set(sweep_options, "an estimate of ncu's cost")
         request = plan_sweep(profiler, sweep_options, *program, events=events)
         plain = plan_sweep(TorchProfiler(), replace(sweep_options, steps=1), *program)
-        return estimate_ncu_cost(request, plain.select_run(plain.setting), events)
+        return estimate_ncu_replay_cost(
+            request, plain.make_single_run_request(plain.setting), events
+        )
     if options.formulas is not None:
-        load_formulas(options.formulas)
-    formulas = parse_formulas(options.expect)
+        execute_formula_file_once(options.formulas)
+    formulas = parse_formulas_and_formula_files(options.expect)
     request = plan_sweep(profiler, sweep_options, *program, events=events)
     for formula in formulas:
-        formula.check_names([*request.setting.parameters])
+        formula.raise_if_unknown_parameter([*request.setting.parameters])
     if formulas and options.no_store:
         events.note("`expect` needs the results database; set it with 'perfctl ingest' later")
     result = run_or_plan_sweep(request, events, dry_run=options.dry_run)
     if isinstance(result, Swept) and result.store is not None and (formulas or KERNELS):
-        for text in store_expectations(result.store, result.run_ids(), formulas):
+        for text in store_expectations_and_yield_problems(result.store, result.run_ids(), formulas):
             events.warning(text)
     return result
 
 
 def replay_or_plan(options: ReplayOptions, events: Events) -> Swept | list[PlannedCommand]:
     """Replay the sweep, or return what would be started."""
-    options = record_python_call(options, "perfctl.replay(")
+    options = record_call_as_command_line(options, "perfctl.replay(")
     request = plan_replay(options.folder, options, options.batches)
     return run_or_plan_sweep(request, events, dry_run=options.dry_run)
 
 
 def infer_or_plan(options: InferOptions, events: Events) -> list[ModelSwept] | list[ModelCommand]:
     """Measure each model; for a dry run, return what would be started."""
-    requests = plan_inference(
+    requests = plan_torchvision_inference_sweeps(
         options.models,
         options.profiler,
-        extract_part(options, SweepOptions),
+        extract_base_class_fields(options, SweepOptions),
         arguments=options.arguments,
-        only_planned=options.dry_run,
+        skips_torchvision_lookup=options.dry_run,
     )
     swept, planned = [], []
     for model, request in requests.items():
@@ -294,7 +308,7 @@ def run_or_plan_sweep(
 ) -> Swept | list[PlannedCommand]:
     """Run a request; for a dry run, return what it would start."""
     if not dry_run:
-        return run_sweep(request, events)
+        return run_and_store_sweep(request, events)
     commands = list_planned_commands(request)
     for note in dict.fromkeys(planned.command.note for planned in commands if planned.command.note):
         events.note(note)
@@ -304,7 +318,7 @@ def run_or_plan_sweep(
 def build_sweep_view(result: Swept | list[PlannedCommand] | NcuCost) -> View | RawLines:
     """Return the findings and the table of a sweep, where everything is, and what to type next;
     commands, or ncu's cost."""
-    from perfctl.orchestrator.ingest.reports import make_path_relative
+    from perfctl.orchestrator.ingest.reports import make_path_relative_to_store
     from perfctl.orchestrator.report import terminal
     from perfctl.orchestrator.stored_runs import load_sweep_runs
 
@@ -323,10 +337,10 @@ def build_sweep_view(result: Swept | list[PlannedCommand] | NcuCost) -> View | R
         return RawLines((line,), "--no-store", has_names=True)
     store = result.request.store_path
     requested = [setting.parameters for setting in result.request.settings]
-    folder = f"{make_path_relative(result.folder, store)}/"
+    folder = f"{make_path_relative_to_store(result.folder, store)}/"
     runs = [
         run
-        for run in load_sweep_runs(store, [result.name], folder=folder)
+        for run in load_sweep_runs(store, [result.name], artifact_folder=folder)
         if {parameter.name: parameter.value for parameter in run.parameters} in requested
     ]
     first = [run for run in runs if run.report.environment.get("rank", "0") == "0"]
@@ -347,7 +361,7 @@ def build_command_lines(commands: Sequence[PlannedCommand]) -> RawLines:
 
 def build_inference_view(result: list[ModelSwept] | list[ModelCommand]) -> View | RawLines:
     """Return findings and one table over models and batch sizes, or the commands."""
-    from perfctl.orchestrator.report.studies.inference import build_inference_answer
+    from perfctl.orchestrator.report.studies.inference import build_inference_summary_view
     from perfctl.orchestrator.stored_runs import load_sweep_runs
 
     commands = [planned.result for planned in result if isinstance(planned, ModelCommand)]
@@ -357,7 +371,7 @@ def build_inference_view(result: list[ModelSwept] | list[ModelCommand]) -> View 
     store = sweeps[0].request.store_path
     wrote = [f"Wrote {path}" for path in (*(sweep.folder for sweep in sweeps), store)]
     return replace(
-        build_inference_answer(load_sweep_runs(store, [sweep.name for sweep in sweeps])),
+        build_inference_summary_view(load_sweep_runs(store, [sweep.name for sweep in sweeps])),
         title=f"Inference of {', '.join(swept.model for swept in result)}",
         lines=(*wrote, suggest_report_command(store)),
     )

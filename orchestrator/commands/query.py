@@ -20,11 +20,11 @@ from typing import Annotated, Any
 from perfctl.orchestrator import pool
 from perfctl.orchestrator.commands.declare import DEFAULT_STORE, Command, Events, Option, Store
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
-from perfctl.orchestrator.faults import work_without_failing_items
+from perfctl.orchestrator.faults import process_all_but_failing_items
 from perfctl.orchestrator.outputs import build_column_schema, build_object_schema
 from perfctl.orchestrator.report.files.tables import (
     convert_to_json_value,
-    convert_to_text,
+    convert_value_to_text,
     format_csv_lines,
     make_names_unique,
 )
@@ -144,7 +144,7 @@ def start_query(options: QueryOptions, events: Events) -> QueryAnswer:
     elif options.dataset is not None and options.store != DEFAULT_STORE:
         raise UsageError("`dataset` and `store` exclude each other", "Omit one of them")
     sql = sys.stdin.read(query.LONGEST_SQL + 1) if options.sql == "-" else options.sql or ""
-    rows = _stream_query_rows(options, sql)
+    rows = _stream_column_names_then_rows(options, sql)
     columns = next(rows)
     if len(columns) > MOST_COLUMNS:
         problem = f"the result has {len(columns):,} columns, more than {MOST_COLUMNS}"
@@ -152,7 +152,7 @@ def start_query(options: QueryOptions, events: Events) -> QueryAnswer:
     return QueryAnswer(options, columns, rows)
 
 
-def _stream_query_rows(options: QueryOptions, sql: str) -> Iterator[tuple[Any, ...]]:
+def _stream_column_names_then_rows(options: QueryOptions, sql: str) -> Iterator[tuple[Any, ...]]:
     """Yield the names of the columns, then the rows, from a worker."""
     until, limit = time.monotonic() + options.timeout, MOST_MEMORY
     with ExitStack() as stack:
@@ -165,7 +165,7 @@ def _stream_query_rows(options: QueryOptions, sql: str) -> Iterator[tuple[Any, .
                 pass  # migrating takes longer than a query may
         opened = partial(_open_query_worker, options, sql, temporary)
         running = pool.run_in_workers(
-            [None], opened, limit=limit, seconds=lambda item: options.timeout
+            [None], opened, memory_limit_bytes=limit, get_time_limit_s=lambda item: options.timeout
         )
         for _, events in stack.enter_context(closing(running)):
             for event in events:
@@ -189,10 +189,10 @@ def _open_query_worker(
     def send_rows(item: None, tell: pool.Tell) -> None:
         opened: AbstractContextManager[tuple[tuple[str, ...], Iterable[tuple[Any, ...]]]]
         if options.search is not None:
-            names = query.search_names(options.store, options.search)
+            names = query.search_kernel_and_layer_names(options.store, options.search)
             opened = nullcontext((query.FOUND_COLUMNS, names))
         elif options.dataset is not None:
-            opened = query_dataset(options.dataset, sql, temporary)
+            opened = query_parquet_dataset(options.dataset, sql, temporary)
         else:
             opened = query.run_select(options.store, sql)
         try:
@@ -201,7 +201,7 @@ def _open_query_worker(
                 batch, size = [], 0
                 for row in rows:
                     batch.append(row)
-                    size += _measure_row_bytes(row)
+                    size += _estimate_row_bytes(row)
                     if size > MOST_SENT:
                         tell(batch)
                         batch, size = [], 0
@@ -213,7 +213,7 @@ def _open_query_worker(
     yield send_rows
 
 
-def _measure_row_bytes(row: Sequence[Any], max_value_bytes: int = query.LONGEST_BYTES) -> int:
+def _estimate_row_bytes(row: Sequence[Any], max_value_bytes: int = query.LONGEST_BYTES) -> int:
     """Return the bytes of a row, with the beginning of a long text only."""
     texts = (len(value) for value in row if isinstance(value, str | bytes))
     values = VALUE_BYTES * len(row) + sum(min(length, max_value_bytes) for length in texts)
@@ -227,7 +227,7 @@ def collect_json_rows(answer: QueryAnswer) -> list[QueryRow]:
     names = make_names_unique(answer.columns)
     records, size = [], 0
     for row in answer.rows:
-        size += _measure_row_bytes(row)
+        size += _estimate_row_bytes(row)
         if size > MOST_JSON:
             problem = f"the rows take more than {MOST_JSON >> 20} MiB as JSON"
             raise UsageError(problem, "Narrow the query, or use `csv`")
@@ -244,7 +244,7 @@ def build_query_view(answer: QueryAnswer) -> View | RawLines:
     values: list[tuple[Any, ...]] = []
     size, remedy = 0, ""
     for row in answer.rows:
-        size += _measure_row_bytes(row, LONGEST_SHOWN)
+        size += _estimate_row_bytes(row, LONGEST_SHOWN)
         if len(values) == answer.options.rows or (values and size > MOST_SHOWN):
             remedy = "use --rows to show more" if size <= MOST_SHOWN else "--csv prints all"
             break
@@ -267,7 +267,7 @@ def build_query_view(answer: QueryAnswer) -> View | RawLines:
 def _format_query_cell(value: object) -> Cell:
     if value is None:
         return Cell(DASH, "NULL", "no")
-    text = convert_to_text(value[:LONGEST_SHOWN] if isinstance(value, bytes) else value)
+    text = convert_value_to_text(value[:LONGEST_SHOWN] if isinstance(value, bytes) else value)
     if len(text) <= LONGEST_SHOWN:
         return Cell(text)
     length = len(value) if isinstance(value, bytes) else len(text)
@@ -276,7 +276,7 @@ def _format_query_cell(value: object) -> Cell:
 
 
 @contextmanager
-def query_dataset(
+def query_parquet_dataset(
     folder: Path, sql: str, temporary: Path
 ) -> Iterator[tuple[tuple[str, ...], Iterator[tuple[Any, ...]]]]:
     """Yield (column names, streamed rows) of one SELECT. The rows are valid inside the block only.
@@ -304,7 +304,7 @@ def query_dataset(
             reading = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
             if statements[0].type not in reading:
                 raise UsageError("the query may only read", "Use SELECT")
-            _restrict_duckdb(connection, folder, temporary, sql)
+            _create_views_and_lock_duckdb(connection, folder, temporary, sql)
             cursor = connection.execute(statements[0])
             yield tuple(column[0] for column in cursor.description), _fetch_rows_in_batches(cursor)
         except duckdb.Error as error:
@@ -318,7 +318,7 @@ def _fetch_rows_in_batches(cursor: Any) -> Iterator[tuple[Any, ...]]:
         yield from rows
 
 
-def _restrict_duckdb(connection: Any, folder: Path, temporary: Path, sql: str) -> None:
+def _create_views_and_lock_duckdb(connection: Any, folder: Path, temporary: Path, sql: str) -> None:
     """Create the views that the query may name, then forbid everything else. Each view reads the
     end of each of its files."""
     home = str(folder.resolve())
@@ -331,7 +331,7 @@ def _restrict_duckdb(connection: Any, folder: Path, temporary: Path, sql: str) -
     }
     for name, value in settings.items():
         connection.execute(f"SET {name} = {_quote_sql_literal(value)}")
-    for table in (name for name in query.list_table_names() if name in sql.lower()):
+    for table in (name for name in query.list_public_table_names() if name in sql.lower()):
         files = any((folder / table).rglob("*.parquet"))
         pattern = _quote_sql_literal(f"{_escape_glob_pattern(home)}/{table}/**/*.parquet")
         rows = f"* FROM read_parquet({pattern}, union_by_name = true)"
@@ -382,23 +382,27 @@ class StoredRun(dict[str, Any]):
         }
         for name in ("kernels", "ranges", "copies", "operations"):
             properties[name] = build_column_schema(
-                "integer", f"rows of {name}", null="not collected"
+                "integer", f"rows of {name}", null_meaning="not collected"
             )
         return build_object_schema(
             {
                 **properties,
                 "sweep_name": build_column_schema(
-                    "string", "name of the sweep", null="the sweep is gone"
+                    "string", "name of the sweep", null_meaning="the sweep is gone"
                 ),
-                "device_name": build_column_schema("string", "name of the device", null="unknown"),
+                "device_name": build_column_schema(
+                    "string", "name of the device", null_meaning="unknown"
+                ),
                 "counters": build_column_schema("integer", "values of counters"),
                 "parameters": build_column_schema(
-                    "string", "parameters of the sweep other than the batch size", null="none"
+                    "string",
+                    "parameters of the sweep other than the batch size",
+                    null_meaning="none",
                 ),
                 "serving": build_column_schema(
                     "string",
                     "phases of text generation and their tokens",
-                    null="no known step",
+                    null_meaning="no known step",
                 ),
             }
         )
@@ -414,12 +418,12 @@ def build_runs_view(rows: list[StoredRun]) -> View:
     """Return one line a run, and below it what is the same in all."""
     if not rows:
         return View("The results database has no runs.")
-    return work_without_failing_items(rows, _build_rows_view, lambda row: f"run {row['id']}")
+    return process_all_but_failing_items(rows, _build_run_list_view, lambda row: f"run {row['id']}")
 
 
-def _build_rows_view(rows: Sequence[StoredRun]) -> View:
+def _build_run_list_view(rows: Sequence[StoredRun]) -> View:
     notes = ["1 run" if len(rows) == 1 else f"{len(rows):,} runs"]
-    facts = [{**row, "file": _name_ingested_file(row)} for row in rows]
+    facts = [{**row, "file": _get_ingested_file_name(row)} for row in rows]
     values = {name: {row.get(name) for row in facts} for name in _COLUMNS}
     names = [name for name in _COLUMNS if values[name] != {None}]
     if "kernels" not in names:
@@ -440,7 +444,7 @@ def _build_rows_view(rows: Sequence[StoredRun]) -> View:
         notes += map(str, devices)
     cells = [[_format_run_cell(name, row) for name in names] for row in facts]
     columns = [_COLUMNS[name] for name in names]
-    drawn = build_table("", columns, cells, limit=len(rows), is_complete=True)
+    drawn = build_table("", columns, cells, max_rows=len(rows), keep_empty_columns=True)
     return View(
         "",
         tables=(drawn,) if isinstance(drawn, Table) else (),
@@ -448,7 +452,7 @@ def _build_rows_view(rows: Sequence[StoredRun]) -> View:
     )
 
 
-def _name_ingested_file(row: Mapping[str, Any]) -> str | None:
+def _get_ingested_file_name(row: Mapping[str, Any]) -> str | None:
     """Return the name of an ingested report, which has no workload that tells it from others."""
     if row["origin"] in (None, "measured") or row.get("workload"):
         return None

@@ -27,14 +27,18 @@ from perfctl.orchestrator.commands.declare import (
     make_api_function,
 )
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.evidence import find_store_evidence
-from perfctl.orchestrator.faults import work_without_failing_items
+from perfctl.orchestrator.evidence import build_evidence_for_all_devices
+from perfctl.orchestrator.faults import process_all_but_failing_items
 from perfctl.orchestrator.files import write_text
 from perfctl.orchestrator.ledger.prepared import group_into_studies as group_studies
 from perfctl.orchestrator.report.numbers import format_time
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
-from perfctl.orchestrator.stored_runs import analyse_runs, load_outlines, load_readable_runs
+from perfctl.orchestrator.stored_runs import (
+    load_readable_runs,
+    load_runs_without_report_rows,
+    run_work_without_failing_runs,
+)
 from perfctl.parsers import pause_garbage_collection
 from perfctl.records.bench import WORKLOAD
 from perfctl.records.report import pluralize_count
@@ -101,7 +105,7 @@ def write_html_report(options: ReportOptions, events: Events) -> WrittenReport:
 @pause_garbage_collection()
 def write_report_page(options: ReportOptions, events: Events) -> tuple[WrittenReport, View]:
     """Write the HTML report, and return what is in it too."""
-    from perfctl.orchestrator.report.page.page import render_view
+    from perfctl.orchestrator.report.page.page import render_view_as_html
     from perfctl.orchestrator.report.page.sections import build_report_view
     from perfctl.orchestrator.report.page.timeline import CALLS_MAX
 
@@ -109,17 +113,17 @@ def write_report_page(options: ReportOptions, events: Events) -> tuple[WrittenRe
     with database.open_store_for_reading(store) as connection:
         ids = list(options.runs)
         if not ids:
-            ids = read.list_run_ids(connection, sweep=options.sweep, latest_of_each=True)
+            ids = read.list_run_ids(connection, sweep=options.sweep, latest_per_configuration=True)
             if options.sweep is None:
                 fastest, slower = read.split_fastest_bench_runs(connection)
                 ids = sorted({*ids, *fastest} - {*slower})
             ids, omitted = select_runs_of_newest_groups(connection, ids, options.studies)
         events.progress("reading the database", 0, 0)
         runs = load_readable_runs(connection, ids, CALLS_MAX)
-        last_change = read.find_last_change(connection)
+        last_change = read.find_newest_ingest_time(connection)
     if not runs:
         _raise_nothing_to_report(store, options.sweep, has_runs=bool(ids))
-    peaks = evidence.read_roof_peaks(options.peaks, store, runs, events.note)
+    peaks = evidence.measure_roofline_peaks_if_selected(options.peaks, store, runs, events.note)
 
     def draw_report(sound: Sequence[Run]) -> tuple[View, str, tuple[int, ...]]:
         drawn = build_report_view(
@@ -133,9 +137,9 @@ def write_report_page(options: ReportOptions, events: Events) -> tuple[WrittenRe
                 f"drawing {name}", done + 1, total + 1
             ),
         )
-        return drawn, render_view(drawn, "run.html"), tuple(run.id for run in sound)
+        return drawn, render_view_as_html(drawn, "run.html"), tuple(run.id for run in sound)
 
-    answer, html, drawn = analyse_runs(runs, draw_report)
+    answer, html, drawn = run_work_without_failing_runs(runs, draw_report)
     write_text(page_path, html, force=options.force)
     if omitted:
         events.note(omitted)
@@ -166,7 +170,7 @@ def select_runs_of_newest_groups(
 ) -> tuple[list[int], str | None]:
     """Return the runs of the ``max_groups`` groups with the newest runs, and a sentence about the
     other groups. Points of a bench share a part of the report, and are never omitted."""
-    runs = load_outlines(connection, ids)
+    runs = load_runs_without_report_rows(connection, ids)
     bench = [run for run in runs if run.workload == WORKLOAD and run.profiler == "none"]
     points = [run.id for run in bench if run.batch_size is not None]
     ordinary = [run for run in runs if run.id not in set(points)]
@@ -213,16 +217,21 @@ class ServeOptions:
 
 def serve_reports(options: ServeOptions, events: Events) -> None:
     """Serve until Ctrl-C."""
-    from perfctl.orchestrator.report.page.page import compute_calculator_digest
+    from perfctl.orchestrator.report.page.page import compute_calculator_script_digest
     from perfctl.orchestrator.report.page.server import PageServer
 
     folder, host, port = options.folder, options.host, options.port
     if not folder.is_dir():
         raise UsageError(f"{folder}: folder not found", "Name the folder of the HTML reports")
     try:
-        answers = _make_calculator_answers(options.store)
+        answers = _make_calculator_query_handler(options.store)
         server = PageServer(
-            folder, host, port, lambda: render_listing(folder), answers, compute_calculator_digest()
+            folder,
+            host,
+            port,
+            lambda: render_reports_and_sweeps_html(folder),
+            answers,
+            compute_calculator_script_digest(),
         )
     except OSError as error:
         raise PerfctlError(
@@ -240,37 +249,41 @@ def serve_reports(options: ServeOptions, events: Events) -> None:
         events.note("ended")
 
 
-def _make_calculator_answers(store: Path) -> Answers:
+def _make_calculator_query_handler(store: Path) -> Answers:
     """Return the answers of the calculator. perfctl reads its tables at the first question."""
 
     @cache
     def load_family_answers() -> FamilyAnswers:
         from perfctl.orchestrator.report.calculator import FamilyAnswers
 
-        return FamilyAnswers(partial(find_store_evidence, store))
+        return FamilyAnswers(partial(build_evidence_for_all_devices, store))
 
     return lambda query: load_family_answers().answer_query(query)
 
 
-def render_listing(folder: Path) -> str:
+def render_reports_and_sweeps_html(folder: Path) -> str:
     """Return HTML of the reports in the folder and of the state of its sweeps."""
     from perfctl.orchestrator.launch.sweep import parallel
     from perfctl.orchestrator.report.page import page
-    from perfctl.orchestrator.report.page.server import has_single_name
+    from perfctl.orchestrator.report.page.server import is_regular_file_without_hard_links
 
     root, reports = folder.resolve(), []
     for file in (*root.glob("*.html"), *root.glob("*/*.html")):
         name = str(file.relative_to(root))
         is_hidden = name.startswith(".") or file.name.startswith(".")
-        if has_single_name(file.lstat()) and not file.parent.is_symlink() and not is_hidden:
+        if (
+            is_regular_file_without_hard_links(file.lstat())
+            and not file.parent.is_symlink()
+            and not is_hidden
+        ):
             address = quote(name, errors="surrogateescape")
             reports.append((-file.stat().st_mtime, name, address))
-    sweeps = work_without_failing_items(
+    sweeps = process_all_but_failing_items(
         list(parallel.list_sweep_states(folder)),
         lambda states: list(map(_describe_sweep_state, states)),
         lambda state: f"sweep {state.name}",
     )
-    return page.render_view(
+    return page.render_view_as_html(
         {
             "folder": root.name or "/",
             "reports": [

@@ -23,7 +23,7 @@ from perfctl.orchestrator.commands.declare import (
     ProgramWords,
     Store,
     WorkloadWords,
-    list_options,
+    list_declared_options,
 )
 from perfctl.orchestrator.commands.profile import SWEEPS
 from perfctl.orchestrator.errors import UsageError
@@ -33,7 +33,7 @@ from perfctl.orchestrator.launch.cluster.plan import (
     CLUSTER,
     JobArrayPlan,
     SlurmSiteSettings,
-    fill_site_from_config,
+    fill_unset_settings_from_config,
     read_job_array_plan,
 )
 from perfctl.orchestrator.launch.profilers.dlprof import DLProf
@@ -45,7 +45,12 @@ from perfctl.orchestrator.launch.sweep.options import MEASURE, OUTPUT, SweepOpti
 from perfctl.orchestrator.launch.sweep.plan import plan_sweep, split_image_interpreter
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.orchestrator.launch.sweep.study import RUNS, SEEDS, read_study_definition
-from perfctl.orchestrator.options import Expect, extract_part, format_arguments, parse_numbers
+from perfctl.orchestrator.options import (
+    Expect,
+    extract_base_class_fields,
+    format_command_line_arguments,
+    parse_comma_separated_integers,
+)
 from perfctl.orchestrator.report.tables import Column, build_complete_table
 from perfctl.orchestrator.report.view import RawLines, View
 
@@ -128,12 +133,12 @@ class Scripts:
     @property
     def array(self) -> Path:
         """The script of the array's job."""
-        return self.plan.array
+        return self.plan.array_script
 
     @property
     def gather(self) -> Path:
         """The script of the job that runs after it."""
-        return self.plan.gather
+        return self.plan.gather_script
 
     @property
     def tasks(self) -> int:
@@ -143,7 +148,7 @@ class Scripts:
 
 def render_sweep_scripts(options: RenderOptions, events: Events) -> Scripts:
     """Write the job scripts of a sweep, or only make them. Raises UsageError."""
-    from perfctl.orchestrator.ingest.expect import parse_formulas
+    from perfctl.orchestrator.ingest.expect import parse_formulas_and_formula_files
 
     names = [name.strip() for name in options.profilers.split(",")]
     for name in names:
@@ -160,43 +165,49 @@ def render_sweep_scripts(options: RenderOptions, events: Events) -> Scripts:
         )
     site = _merge_typed_and_site_settings(options)
     device = "cuda" if options.device == "auto" else options.device
-    sweep_options = replace(extract_part(options, SweepOptions), device=device, image=None, bind=())
+    sweep_options = replace(
+        extract_base_class_fields(options, SweepOptions), device=device, image=None, bind=()
+    )
     sweeps = {name: _plan_task_sweep(name, options, sweep_options, site) for name in names}
-    formulas = parse_formulas(options.expect)
+    formulas = parse_formulas_and_formula_files(options.expect)
     for formula in formulas:
-        formula.check_names([*next(iter(sweeps.values())).setting.parameters])
+        formula.raise_if_unknown_parameter([*next(iter(sweeps.values())).setting.parameters])
     task_words = {
         name: _build_task_command(name, options, request) for name, request in sweeps.items()
     }
     store = options.store_path
     page = options.page or store.with_name("perfctl-report.html")
     texts = tuple(formula.text for formula in formulas)
-    rendered = render.render_sweep_jobs(sweeps, task_words, site, device, (store, page), texts)
+    rendered = render.render_sweep_job_scripts(
+        sweeps, task_words, site, device, (store, page), texts
+    )
     return write_scripts(
-        rendered, site, events, force=options.force, is_written=not options.dry_run
+        rendered, site, events, force=options.force, should_write=not options.dry_run
     )
 
 
 def _merge_typed_and_site_settings(options: SlurmSiteSettings) -> SlurmSiteSettings:
     """Return the settings that were typed, and the defaults of the site."""
-    return fill_site_from_config(
-        extract_part(options, SlurmSiteSettings), (Path.cwd(), Path.home())
+    return fill_unset_settings_from_config(
+        extract_base_class_fields(options, SlurmSiteSettings), (Path.cwd(), Path.home())
     )
 
 
 def _plan_task_sweep(
-    name: str, options: RenderOptions, sweep_options: SweepOptions, site: SlurmSiteSettings
+    profiler_name: str, options: RenderOptions, sweep_options: SweepOptions, site: SlurmSiteSettings
 ) -> SweepRequest:
     """Return the sweep of a profiler, checked as on one machine; what is on the nodes, only they
     can check."""
-    if name == "replay":
+    if profiler_name == "replay":
         if options.recording is None:
             raise UsageError(
                 "replay needs the folder of a recorded sweep", "Set it with `recording`"
             )
         recorded = Replay(options.recording)
         sweep_options = replace(
-            sweep_options, workload=recorded.read_workload_name(), device=recorded.read_device()
+            sweep_options,
+            workload=recorded.read_recorded_workload_name(),
+            device=recorded.read_recorded_device(),
         )
         planned = plan_sweep(recorded, sweep_options, origin="recorded")
         return replace(planned, chosen=recorded.list_recorded_settings(sweep_options.batches))
@@ -205,33 +216,41 @@ def _plan_task_sweep(
         python, program_arguments = split_image_interpreter(tuple(program or ()))
         program = (sys.executable, *program_arguments) if python else program
     return plan_sweep(
-        extract_part(options, SWEEPS[name]), sweep_options, options.arguments, program
+        extract_base_class_fields(options, SWEEPS[profiler_name]),
+        sweep_options,
+        options.arguments,
+        program,
     )
 
 
 def _build_task_command(
-    name: str, options: RenderOptions, request: SweepRequest
+    profiler_name: str, options: RenderOptions, request: SweepRequest
 ) -> render.ProfilerTaskCommand:
     """Return the command line of a task, made from what was asked."""
     sweep_name = f"--sweep-name={request.name}"
-    swept = [field for field in list_options(SweepOptions) if field.name not in OF_ARRAY]
-    if name == "replay":
+    swept = [field for field in list_declared_options(SweepOptions) if field.name not in OF_ARRAY]
+    if profiler_name == "replay":
         shared = [field for field in swept if field.name in ("out", "timeout")]
         command_words = (
             "replay",
             str(options.recording),
-            *format_arguments(options, shared),
+            *format_command_line_arguments(options, shared),
             sweep_name,
         )
         return render.ProfilerTaskCommand(command_words, ())
     names = {field.name for field in RENDER.declared_options} - {
-        field.name for field in list_options(SlurmSiteSettings)
+        field.name for field in list_declared_options(SlurmSiteSettings)
     }
-    profiler: Any = SWEEPS[name]
-    fields = (*list_options(profiler), *(field for field in swept if field.name in names))
+    profiler: Any = SWEEPS[profiler_name]
+    fields = (*list_declared_options(profiler), *(field for field in swept if field.name in names))
     workload = [] if options.workload is None else [f"--workload={options.workload}"]
-    first = (name, f"--device={request.device}", *workload)
-    command_words = (*first, *format_arguments(options, fields), sweep_name, *options.arguments)
+    first = (profiler_name, f"--device={request.device}", *workload)
+    command_words = (
+        *first,
+        *format_command_line_arguments(options, fields),
+        sweep_name,
+        *options.arguments,
+    )
     return render.ProfilerTaskCommand(command_words, tuple(options.program or ()))
 
 
@@ -241,28 +260,31 @@ def write_scripts(
     events: Events,
     *,
     force: bool,
-    is_written: bool,
+    should_write: bool,
 ) -> Scripts:
     """Write scripts if they are to be written, and say if their image does not exist yet."""
-    if is_written:
+    if should_write:
         render.write_job_scripts(rendered, force=force)
         if site.image and "://" not in site.image and not Path(site.image).exists():
             events.note(f"{site.image} does not exist yet; perfctl slurm submit checks again")
-    return Scripts(rendered.plan, rendered.texts, is_written)
+    return Scripts(rendered.plan, rendered.texts, should_write)
 
 
 def build_scripts_view(scripts: Scripts) -> View | RawLines:
     """Return what was written and what to type next, or the scripts."""
     if not scripts.is_written:
         return RawLines((f"{text}\n" for text in scripts.texts.values()), "--dry-run")
-    wrote = f"Wrote {_shorten_path(scripts.array)} ({_format_count(scripts.tasks, 'task')})"
-    folder = shlex.quote(_shorten_path(scripts.folder))
+    wrote = (
+        f"Wrote {_make_relative_to_current_folder(scripts.array)} "
+        f"({_format_count(scripts.tasks, 'task')})"
+    )
+    folder = shlex.quote(_make_relative_to_current_folder(scripts.folder))
     return View(
         "", lines=(f"{wrote} and {scripts.gather.name}", f"Next: perfctl slurm submit {folder}")
     )
 
 
-def _shorten_path(path: Path) -> str:
+def _make_relative_to_current_folder(path: Path) -> str:
     """Return a path below this folder without it."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
@@ -282,7 +304,7 @@ class StudyScriptOptions(SlurmSiteSettings, study.StudyOptions):
     dry_run: DryRun = False
 
 
-def declare_study_scripts(name: str) -> Command[StudyScriptOptions, Scripts]:
+def declare_study_scripts_command(name: str) -> Command[StudyScriptOptions, Scripts]:
     """Return the command that writes the job scripts of a study."""
     declared = read_study_definition(name)
 
@@ -291,7 +313,7 @@ def declare_study_scripts(name: str) -> Command[StudyScriptOptions, Scripts]:
             _merge_typed_and_site_settings(options),
             study.build_study_request(declared, options),
         )
-        study.check_named_layers(request)
+        study.raise_if_layer_missing(request)
         parts = study.plan_study_parts(request)
         arguments = [*map(str, request.typed.values()), *request.words, str(request.out)]
         folders = [
@@ -299,11 +321,11 @@ def declare_study_scripts(name: str) -> Command[StudyScriptOptions, Scripts]:
             for argument in arguments
             if argument and Path(argument).is_dir()
         ]
-        rendered = render.render_study_jobs(parts, site, request.command_line, folders, RUNS)
+        rendered = render.render_study_job_scripts(parts, site, request.command_line, folders, RUNS)
         is_written = not options.dry_run
         if is_written:
-            study.claim_study_folder(request)
-        return write_scripts(rendered, site, events, force=options.force, is_written=is_written)
+            study.create_or_reuse_study_folder(request)
+        return write_scripts(rendered, site, events, force=options.force, should_write=is_written)
 
     own_options = study.list_study_options(declared)
     option = next((option for option in NODE_DEVICES if option in own_options), None)
@@ -322,8 +344,8 @@ def declare_study_scripts(name: str) -> Command[StudyScriptOptions, Scripts]:
 
 STUDIES = Group(
     "Write the job scripts of a study: one task per part, and a gather job that writes the report.",
-    {name: declare_study_scripts(name) for name in SEEDS},
-    find=lambda word: declare_study_scripts(word) if word.endswith(".toml") else None,
+    {name: declare_study_scripts_command(name) for name in SEEDS},
+    find=lambda word: declare_study_scripts_command(word) if word.endswith(".toml") else None,
 )
 
 
@@ -366,19 +388,19 @@ class IngestScripts(Scripts):
     """null: it was not asked to be submitted."""
 
 
-def render_ingest_scripts(options: IngestArrayOptions, events: Events) -> IngestScripts:
+def write_ingest_scripts_maybe_submit(options: IngestArrayOptions, events: Events) -> IngestScripts:
     """Write the job scripts of an array of ingests, and submit them if asked."""
     from perfctl.orchestrator.ingest import array
 
-    rendered = array.render_ingest_array(
+    rendered = array.write_ingest_job_array(
         options.paths,
         options.store,
         _merge_typed_and_site_settings(options),
         options.command_line,
         events.warning,
-        tasks=options.tasks,
-        options=format_arguments(options, list_options(UserHints)),
-        hints=extract_part(options, UserHints),
+        task_count=options.tasks,
+        ingest_options=format_command_line_arguments(options, list_declared_options(UserHints)),
+        hints=extract_base_class_fields(options, UserHints),
     )
     submitted = status.submit_job_array(rendered.plan) if options.submit else None
     return IngestScripts(rendered.plan, {}, True, rendered.files, submitted)
@@ -389,14 +411,18 @@ def build_ingest_scripts_view(scripts: IngestScripts) -> View:
     plan, jobs = scripts.plan, scripts.submitted
     tasks = _format_count(scripts.tasks, "task")
     wrote = (
-        f"Wrote {_shorten_path(plan.array)} ({tasks}, {scripts.files:,} reports) and gather.sbatch"
+        f"Wrote {_make_relative_to_current_folder(plan.array_script)} ({tasks}, "
+        f"{scripts.files:,} reports) and gather.sbatch"
     )
     if jobs:
         done = (
             f"Submitted the array as job {jobs.array}, and job {jobs.gather} to merge the databases"
         )
         return View("", lines=(wrote, done))
-    first, last = (shlex.quote(_shorten_path(path)) for path in (plan.array, plan.gather))
+    first, last = (
+        shlex.quote(_make_relative_to_current_folder(path))
+        for path in (plan.array_script, plan.gather_script)
+    )
     submit = f"sbatch --dependency=afterany:$(sbatch --parsable {first}) {last}"
     return View("", lines=(wrote, f"Next: {submit}"))
 
@@ -415,7 +441,7 @@ class SubmitOptions:
         Option(
             "Submit only these tasks, by number: 1,3. Default: all.",
             metavar="LIST",
-            parse=partial(parse_numbers, field="tasks", example="1,3"),
+            parse=partial(parse_comma_separated_integers, field="tasks", example="1,3"),
         ),
     ] = None
 
@@ -493,12 +519,12 @@ class GatherOptions:
     memory_limit: MemoryLimit = None
 
 
-def gather_arrays(options: GatherOptions, events: Events) -> Gathered:
+def ingest_arrays_and_write_report(options: GatherOptions, events: Events) -> Gathered:
     """Gather arrays, and write the page of the store."""
     from perfctl.orchestrator.ingest import gather as arrays
 
     store = options.store
-    done = arrays.gather_runs(
+    done = arrays.gather_runs_into_store(
         options.folders, store, events.note, memory_limit=options.memory_limit
     )
     for line in (*done.incomplete_ingests, *done.problems, *done.incomplete_parts):
@@ -584,7 +610,7 @@ GROUP = Group(
         "render study": STUDIES,
         "ingest": Command(
             IngestArrayOptions,
-            render_ingest_scripts,
+            write_ingest_scripts_maybe_submit,
             build_ingest_scripts_view,
             has_document=False,
             without=(  # they are for profilers
@@ -596,7 +622,7 @@ GROUP = Group(
         "status": Command(StatusOptions, read_array_status, build_status_view),
         "gather": Command(
             GatherOptions,
-            gather_arrays,
+            ingest_arrays_and_write_report,
             build_gathered_view,
             outputs=("slurm-gather",),
             has_document=False,

@@ -25,27 +25,31 @@ from perfctl.orchestrator.compare.speedup import (
     Arm,
     ArmsByBatch,
     NetworkSpeedup,
-    check_allowed_facts,
+    validate_allowed_fact_names,
 )
-from perfctl.orchestrator.compare.speedup import compare_speedup_arms as compare_speed
+from perfctl.orchestrator.compare.speedup import compare_all_arms_with_first as compare_speed
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.estimate.request import Request
-from perfctl.orchestrator.evidence import read_roof_peaks
-from perfctl.orchestrator.files import check_output_path, replace_when_done, write_text
-from perfctl.orchestrator.ingest.sweep import run_sweep
+from perfctl.orchestrator.evidence import measure_roofline_peaks_if_selected
+from perfctl.orchestrator.files import (
+    raise_if_output_not_replaceable,
+    replace_when_done,
+    write_text,
+)
+from perfctl.orchestrator.ingest.sweep import run_and_store_sweep
 from perfctl.orchestrator.launch.sweep.folders import write_json_atomically
 from perfctl.orchestrator.launch.sweep.options import MEASURE, OUTPUT, SweepOptions
 from perfctl.orchestrator.launch.sweep.ways import (
     RECORD,
     TrainingWay,
-    check_way_can_run,
-    choose_default_ways,
-    identify_request,
-    parse_ways,
-    plan_way_sweep,
+    choose_default_device_variants,
+    compute_default_sweep_name,
+    parse_device_precision_variants,
+    plan_training_sweep_of_variant,
+    raise_if_variant_cannot_run,
 )
-from perfctl.orchestrator.ledger.arm_figures import compute_arm_figures
-from perfctl.orchestrator.options import extract_part, parse_batches
+from perfctl.orchestrator.ledger.arm_figures import compute_figures_of_newest_run
+from perfctl.orchestrator.options import extract_base_class_fields, parse_batch_sizes
 from perfctl.orchestrator.outputs import convert_to_json
 from perfctl.orchestrator.report.charts import files as charts_files
 from perfctl.orchestrator.report.speedup import build_speedups_view
@@ -77,7 +81,7 @@ class SpeedupOptions(SweepOptions):
         Option(
             "Batch sizes, each compared separately: 16,32,64.",
             metavar="LIST",
-            parse=parse_batches,
+            parse=parse_batch_sizes,
             is_common=True,
         ),
     ] = (16,)
@@ -162,9 +166,13 @@ def run_speedup(options: SpeedupOptions, events: Events) -> SpeedupResult:
     :meth:`SpeedupResult.check` raises for it. Raises UsageError, ToolMissing, Interrupted when
     asked to stop, and PerfctlError when no batch size ran on two devices.
     """
-    allowed, store, page = check_allowed_facts(options.allow), options.store_path, options.page
+    allowed, store, page = (
+        validate_allowed_fact_names(options.allow),
+        options.store_path,
+        options.page,
+    )
     if options.charts is not None and options.charts.exists():
-        check_output_path(options.charts, force=options.force, folder=True)
+        raise_if_output_not_replaceable(options.charts, force=options.force, is_folder=True)
     if options.runs is not None:
         if page is None:
             events.note("no report is written without --page FILE")
@@ -172,36 +180,48 @@ def run_speedup(options: SpeedupOptions, events: Events) -> SpeedupResult:
     else:
         page = page or options.out.parent / f"{options.workload}_speedup.html"
         ways = (
-            choose_default_ways(events)
+            choose_default_device_variants(events)
             if options.devices == "auto"
-            else parse_ways(options.devices)
+            else parse_device_precision_variants(options.devices)
         )
-        sweep_options = replace(extract_part(options, SweepOptions), devices=None)
+        sweep_options = replace(extract_base_class_fields(options, SweepOptions), devices=None)
         planned = [
-            (way, plan_way_sweep(way, options.epochs, sweep_options, options.arguments))
+            (
+                way,
+                plan_training_sweep_of_variant(
+                    way, options.epochs, sweep_options, options.arguments
+                ),
+            )
             for way in ways
         ]
         for way, request in planned:
-            check_way_can_run(way, request)
+            raise_if_variant_cannot_run(way, request)
         for way, request in planned:
             events.note(f"{way.label}:")
-            run_device_sweep(request, events)
+            run_sweep_and_write_results(request, events)
         arms, allowed = load_arms_by_batch(planned), allowed | ASKED
-    result = compare_arms(arms, store, allowed=allowed, peaks=options.peaks, events=events)
+    result = compare_arms_per_batch(
+        arms, store, allowed=allowed, peak_source=options.peaks, events=events
+    )
     written = write_speedup_files(result, page, options.charts, force=options.force)
     return replace(result, written=tuple(written))
 
 
-def compare_arms(
-    study: ArmsByBatch, store: Path, *, allowed: frozenset[str], peaks: str, events: Events
+def compare_arms_per_batch(
+    arms_by_batch: ArmsByBatch,
+    store: Path,
+    *,
+    allowed: frozenset[str],
+    peak_source: str,
+    events: Events,
 ) -> SpeedupResult:
     """Return the speedups of each batch size, with the estimated memory of each arm. Raises
     PerfctlError when there is none."""
     speedups = []
-    for batch, arms in study.items():
+    for batch, arms in arms_by_batch.items():
         try:
             comparison = compare_speed(
-                arms, allowed=allowed, peaks=load_arm_roofs(arms, store, peaks, events)
+                arms, allowed=allowed, peaks=load_arm_device_peaks(arms, store, peak_source, events)
             )
         except ValueError as error:
             events.warning(f"batch {batch}: nothing to compare: {error}")
@@ -220,10 +240,16 @@ def compare_arms(
     return SpeedupResult(tuple(speedups))
 
 
-def load_arm_roofs(arms: Sequence[Arm], store: Path, peaks: str, events: Events) -> list[Any]:
+def load_arm_device_peaks(
+    arms: Sequence[Arm], store: Path, peak_source: str, events: Events
+) -> list[Any]:
     """Return the peaks of all devices of the arms."""
 
-    return [roof for arm in arms for roof in read_roof_peaks(peaks, store, arm.runs, events.note)]
+    return [
+        roof
+        for arm in arms
+        for roof in measure_roofline_peaks_if_selected(peak_source, store, arm.runs, events.note)
+    ]
 
 
 def write_speedup_files(
@@ -231,18 +257,18 @@ def write_speedup_files(
 ) -> list[Path]:
     """Write the page, and the page's charts as PDF into the folder ``charts``. Return what was
     written, charts first."""
-    from perfctl.orchestrator.report.page.page import render_view
+    from perfctl.orchestrator.report.page.page import render_view_as_html
 
     written = []
     with charts_files.collect_charts() as drawings:
         text = (
-            render_view(build_speedups_view(result.studies, has_charts=True))
+            render_view_as_html(build_speedups_view(result.studies, has_charts=True))
             if page or charts
             else ""
         )
     if charts is not None:
         charts.parent.mkdir(parents=True, exist_ok=True)
-        with replace_when_done(charts, force=force, folder=True) as partial:
+        with replace_when_done(charts, force=force, is_folder=True) as partial:
             for drawing in drawings:
                 charts_files.save_chart(drawing, partial / f"{drawing.name}.pdf", "pdf", COLUMN_MM)
         written.append(charts)
@@ -252,17 +278,17 @@ def write_speedup_files(
     return written
 
 
-def run_device_sweep(request: SweepRequest, events: Events) -> None:
+def run_sweep_and_write_results(request: SweepRequest, events: Events) -> None:
     """Run one sweep into its folder and the store, and write results.json beside the runs: each
     run's figures, with units in their names."""
 
     folder = request.folder
     folder.mkdir(parents=True, exist_ok=True)
-    record = {"request": identify_request(request), "command": request.command_line}
+    record = {"request": compute_default_sweep_name(request), "command": request.command_line}
     write_json_atomically(folder / RECORD, record)
-    run_sweep(request, events)
+    run_and_store_sweep(request, events)
     rows = []
-    for run in load_request_runs(request):
+    for run in load_newest_request_repeats(request):
         row = {
             "batch_size": run.batch_size,
             "status": run.status,
@@ -270,7 +296,7 @@ def run_device_sweep(request: SweepRequest, events: Events) -> None:
             "trace": run.artifact,
         }
         if run.status == "ok":
-            figures = convert_to_json(compute_arm_figures(request.name, (run,)))
+            figures = convert_to_json(compute_figures_of_newest_run(request.name, (run,)))
             # the report has estimates
             row |= {
                 key: value for key, value in figures.items() if not key.startswith("estimated_")
@@ -280,10 +306,10 @@ def run_device_sweep(request: SweepRequest, events: Events) -> None:
     write_json_atomically(folder / "results.json", head | {"runs": rows})
 
 
-def load_request_runs(request: SweepRequest) -> list[Run]:
+def load_newest_request_repeats(request: SweepRequest) -> list[Run]:
     """Return the request's runs in the store, oldest first; of each batch size only the newest
     ``repeat`` whole ones, else the newest."""
-    runs = load_sweep_runs(request.store_path, [request.name], latest_of_each=False)
+    runs = load_sweep_runs(request.store_path, [request.name], latest_per_configuration=False)
     chosen: list[Run] = []
     for batch in request.batches:
         of_size = [run for run in runs if run.batch_size == batch]
@@ -293,7 +319,7 @@ def load_request_runs(request: SweepRequest) -> list[Run]:
 
 def load_arms_by_batch(planned: Sequence[tuple[TrainingWay, SweepRequest]]) -> ArmsByBatch:
     """Return the arms of each batch size, in the order of the list of devices."""
-    runs = {way.label: load_request_runs(request) for way, request in planned}
+    runs = {way.label: load_newest_request_repeats(request) for way, request in planned}
     return {
         batch: [
             Arm(label, tuple(run for run in of_way if run.batch_size == batch))
@@ -312,7 +338,7 @@ def load_named_arms(names: Sequence[str], store: Path, events: Events) -> ArmsBy
     labels = make_labels_distinct([named_side.label for named_side in sides], names)
     batches = dict.fromkeys(run.batch_size for run in sides[0].runs)
 
-    def select_runs_of_batch(runs: Sequence[Run], batch: int | None) -> tuple[Run, ...]:
+    def select_batch_or_all_runs(runs: Sequence[Run], batch: int | None) -> tuple[Run, ...]:
         """Of a side that has one other size, all of them: that it differs is reported."""
         runs_of_batch = tuple(run for run in runs if run.batch_size == batch)
         has_other = len(batches) == 1 and len({run.batch_size for run in runs}) == 1
@@ -320,7 +346,7 @@ def load_named_arms(names: Sequence[str], store: Path, events: Events) -> ArmsBy
 
     return {
         batch: [
-            Arm(label, select_runs_of_batch(named_side.runs, batch))
+            Arm(label, select_batch_or_all_runs(named_side.runs, batch))
             for label, named_side in zip(labels, sides, strict=True)
         ]
         for batch in batches
@@ -356,11 +382,11 @@ def estimate_step_memory_or_reason(run: Run) -> tuple[int | None, str | None]:
         reason = "needs torch, which is not installed here"
     if reason is not None or run.workload is None or run.batch_size is None:
         return None, reason
-    from perfctl.orchestrator.estimate.session import estimate_at
+    from perfctl.orchestrator.estimate.session import estimate_model_for_batch
 
     try:
         request = Request(run.workload, memory=True, own=rebuild_workload_options(run))
-        estimate = estimate_at(request, run.batch_size)
+        estimate = estimate_model_for_batch(request, run.batch_size)
     except PerfctlError as error:
         return None, str(error)
     if estimate.memory is None or estimate.problem is not None:

@@ -19,19 +19,19 @@ from perfctl.orchestrator.commands.declare import (
     DeclaredOption,
     Group,
     Option,
-    list_options,
+    list_declared_options,
 )
 from perfctl.orchestrator.commands.profile import ProfileOptions
 from perfctl.orchestrator.commands.study_subjects import (
     CALCULATOR,
     SUBJECTS,
     StudyMaterial,
-    check_chapter_names,
+    raise_if_unknown_chapter,
 )
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.events import SILENT, Events
-from perfctl.orchestrator.files import explain_unwritable, write_text
-from perfctl.orchestrator.launch.sweep.options import resolve_device
+from perfctl.orchestrator.files import convert_write_errors, write_text
+from perfctl.orchestrator.launch.sweep.options import choose_cpu_or_cuda
 from perfctl.orchestrator.launch.sweep.study import (
     RUNS,
     SEEDS,
@@ -39,8 +39,8 @@ from perfctl.orchestrator.launch.sweep.study import (
     StudyParts,
     StudyRequest,
     StudySweep,
-    check_study_request,
     list_study_sweeps,
+    raise_if_study_options_invalid,
     read_study_definition,
     split_study_into_parts,
 )
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 PROGRAM = {
     option.name: option
-    for option in list_options(ProfileOptions)
+    for option in list_declared_options(ProfileOptions)
     if option.option.filled_from in ("rest", "program")
 }
 """Options of a study of any program, by name."""
@@ -128,9 +128,9 @@ def run_study(request: StudyRequest, events: Events = SILENT) -> StudyResult:
     raises for it. Raises UsageError, also for a folder that holds another study; ToolMissing;
     Interrupted; StoreError; PerfctlError if there is no run to show.
     """
-    check_study_request(request)
-    check_named_layers(request)
-    check_chapter_names(request.study.content["chapters"])
+    raise_if_study_options_invalid(request)
+    raise_if_layer_missing(request)
+    raise_if_unknown_chapter(request.study.content["chapters"])
     if (prices := request.values.get("prices")) is not None:
         from perfctl.orchestrator.predict.prices import load_price_table
 
@@ -139,16 +139,16 @@ def run_study(request: StudyRequest, events: Events = SILENT) -> StudyResult:
     failed: list[tuple[str, str]] = []
     store = request.out / DEFAULT_STORE
     if request.source is not None:
-        store = _resolve_source_store(request, failed, events)
+        store = _find_or_ingest_source_database(request, failed, events)
     elif is_bench_study(request):
         try:
-            claim_study_folder(request)
+            create_or_reuse_study_folder(request)
             _run_study_bench(request, events)
         except PartlyDone as problem:
             failed.append(("the bench", str(problem)))
     else:
-        failed += _run_study_sweeps(request, events)
-    return _write_study(StudyMaterial(request, store, events), missing, failed)
+        failed += _run_sweeps_and_yield_failures(request, events)
+    return _write_study_report_files(StudyMaterial(request, store, events), missing, failed)
 
 
 def is_bench_study(request: StudyRequest) -> bool:
@@ -159,8 +159,8 @@ def is_bench_study(request: StudyRequest) -> bool:
 def run_study_part(request: StudyRequest, events: Events = SILENT) -> None:
     """Run one part next to others, into its run folders only. Raises UsageError for an unknown
     label, PartlyDone if it fails."""
-    check_study_request(request)
-    request, _ = resolve_devices_and_list_missing(request, events, is_planned=True)
+    raise_if_study_options_invalid(request)
+    request, _ = resolve_devices_and_list_missing(request, events, runs_on_other_machines=True)
     if is_bench_study(request):
         _run_study_bench(request, events)
         return
@@ -169,19 +169,23 @@ def run_study_part(request: StudyRequest, events: Events = SILENT) -> None:
         raise UsageError(f"`part`: '{request.part}' is not known", f"Use {', '.join(sweeps)}")
     sweep_request = plan_study_sweep(sweeps[request.part], request, events)
     request.out.mkdir(parents=True, exist_ok=True)
-    from perfctl.orchestrator.ingest.sweep import run_sweep
+    from perfctl.orchestrator.ingest.sweep import run_and_store_sweep
 
-    run_sweep(sweep_request, events).check()
+    run_and_store_sweep(sweep_request, events).check()
 
 
 def plan_study_sweep(
     sweep: StudySweep, request: StudyRequest, events: Events = SILENT
 ) -> SweepRequest:
     """Return the sweep, checked. Raises UsageError."""
-    from perfctl.orchestrator.launch.sweep.plan import find_profiler, plan_inference, plan_sweep
+    from perfctl.orchestrator.launch.sweep.plan import (
+        make_profiler_by_name,
+        plan_sweep,
+        plan_torchvision_inference_sweeps,
+    )
 
     if sweep.model is not None:
-        requests = plan_inference(
+        requests = plan_torchvision_inference_sweeps(
             [sweep.model],
             sweep.profiler,
             sweep.options,
@@ -189,12 +193,12 @@ def plan_study_sweep(
             events=events,
         )
         return requests[sweep.model]
-    profiler = find_profiler(sweep.profiler)
+    profiler = make_profiler_by_name(sweep.profiler)
     return plan_sweep(profiler, sweep.options, sweep.arguments, request.program, events=events)
 
 
 def resolve_devices_and_list_missing(
-    request: StudyRequest, events: Events = SILENT, *, is_planned: bool = False
+    request: StudyRequest, events: Events = SILENT, *, runs_on_other_machines: bool = False
 ) -> tuple[StudyRequest, list[tuple[str, str]]]:
     """Return the request with the devices that it compares, and what this machine lacks for it.
 
@@ -205,45 +209,53 @@ def resolve_devices_and_list_missing(
     devices = request.values.get("devices")
     if devices is None or request.source is not None:
         return request, []
-    requested = ways.choose_default_ways(events) if devices == "auto" else ways.parse_ways(devices)
+    requested = (
+        ways.choose_default_device_variants(events)
+        if devices == "auto"
+        else ways.parse_device_precision_variants(devices)
+    )
     chosen, missing = list(requested), []
-    if not is_planned and resolve_device("auto") != "cuda":
+    if not runs_on_other_machines and choose_cpu_or_cuda("auto") != "cuda":
         chosen = [way for way in requested if way.device != "cuda"]
         if len(chosen) < len(requested):
             lost = ", ".join(way.label for way in requested if way not in chosen)
             events.warning(f"{lost}: {NO_GPU}")
-            chosen = list(ways.choose_default_ways(events)) if len(chosen) < 2 else chosen
+            chosen = (
+                list(ways.choose_default_device_variants(events)) if len(chosen) < 2 else chosen
+            )
         missing = [("a GPU", NO_GPU)]
     labels = ",".join(way.label for way in chosen)
     return replace(request, typed={**request.typed, "devices": labels}), missing
 
 
-def _run_study_sweeps(request: StudyRequest, events: Events) -> Iterator[tuple[str, str]]:
+def _run_sweeps_and_yield_failures(
+    request: StudyRequest, events: Events
+) -> Iterator[tuple[str, str]]:
     """Run the sweeps; yield (part, why it gave nothing or not all)."""
-    from perfctl.orchestrator.commands.speedup import run_device_sweep
-    from perfctl.orchestrator.ingest.sweep import run_sweep
+    from perfctl.orchestrator.commands.speedup import run_sweep_and_write_results
+    from perfctl.orchestrator.ingest.sweep import run_and_store_sweep
     from perfctl.orchestrator.launch.catalog import require_profiler_tools
-    from perfctl.orchestrator.launch.sweep.ways import TrainingWay, check_way_can_run
+    from perfctl.orchestrator.launch.sweep.ways import TrainingWay, raise_if_variant_cannot_run
 
     planned = []
     for sweep in list_study_sweeps(request):
         sweep_request = plan_study_sweep(sweep, request, events)
         if sweep.has_results:
             also = "compile" if "--compile" in sweep.arguments else None
-            check_way_can_run(TrainingWay(sweep_request.device, also), sweep_request)
+            raise_if_variant_cannot_run(TrainingWay(sweep_request.device, also), sweep_request)
         if (reason := explain_missing_ncu(sweep_request)) is not None:
             events.note(f"{sweep.label}: {reason}")
             continue
         if request.program is None:
             require_profiler_tools(sweep_request.profiler, sweep_request.device)
         planned.append((sweep, sweep_request))
-    claim_study_folder(request)
+    create_or_reuse_study_folder(request)
     for sweep, sweep_request in planned:
         events.note(f"{sweep.label}:")
         if sweep.has_results:
-            run_device_sweep(sweep_request, events)
+            run_sweep_and_write_results(sweep_request, events)
             continue
-        for run in run_sweep(sweep_request, events).failed_or_partial_runs:
+        for run in run_and_store_sweep(sweep_request, events).failed_or_partial_runs:
             yield sweep.label, f"batch {run.batch_size}: {run.status}, {run.reason}"
 
 
@@ -294,7 +306,7 @@ def plan_study_bench(request: StudyRequest) -> bench.BenchRequest:
     return bench.plan_bench(design, options, {})
 
 
-def check_named_layers(request: StudyRequest) -> None:
+def raise_if_layer_missing(request: StudyRequest) -> None:
     """Raise UsageError if `layer` or `hand` names a layer that the built-in network does not have.
     The layers of a program, and of reports, are unknown before they are read."""
     values = request.values
@@ -322,14 +334,16 @@ def check_named_layers(request: StudyRequest) -> None:
             raise UsageError(f"`{option}`: layer '{layer}' not found in {workload}", remedy)
 
 
-def claim_study_folder(request: StudyRequest) -> None:
+def create_or_reuse_study_folder(request: StudyRequest) -> None:
     """Create the folder for this request. If the same request created it before, the study
     continues with the runs in it. A request that only reads these runs leaves the claim as it is.
 
     Raises UsageError when the folder holds another study, PerfctlError when it cannot be written.
     """
     identity = json.loads(
-        json.dumps({"study": request.study.name, **request.result_identity}, default=str)
+        json.dumps(
+            {"study": request.study.name, **request.options_that_affect_results}, default=str
+        )
     )
     file = request.out / "study.json"
     try:
@@ -363,14 +377,14 @@ def claim_study_folder(request: StudyRequest) -> None:
             f"{request.out} holds another study ({which})",
             "Choose another `out`, or remove that folder",
         )
-    with explain_unwritable(request.out):
+    with convert_write_errors(request.out):
         request.out.mkdir(parents=True, exist_ok=True)
     if before is None:
         write_text(file, json.dumps(identity, indent=1) + "\n")
 
 
 @contextmanager
-def _remove_folder_on_failure(folder: Path) -> Iterator[None]:
+def _remove_empty_study_on_failure(folder: Path) -> Iterator[None]:
     """Where the block fails, a folder that holds no more than its request goes again."""
     try:
         yield
@@ -382,7 +396,7 @@ def _remove_folder_on_failure(folder: Path) -> Iterator[None]:
         raise
 
 
-def _resolve_source_store(
+def _find_or_ingest_source_database(
     request: StudyRequest, failed: list[tuple[str, str]], events: Events
 ) -> Path:
     """Return the results database with the recorded runs: the one that was named or that the
@@ -394,16 +408,16 @@ def _resolve_source_store(
 
     source, values = request.source, request.values
     assert source is not None
-    claim_study_folder(request)
+    create_or_reuse_study_folder(request)
     if is_results_database(source) or (is_bench_study(request) and not source.is_dir()):
         return source
     if (source / DEFAULT_STORE).is_file():
         return source / DEFAULT_STORE
     runs = source / RUNS if (source / RUNS).is_dir() else source
     store = request.out / DEFAULT_STORE
-    with _remove_folder_on_failure(request.out):
+    with _remove_empty_study_on_failure(request.out):
         if is_bench_study(request):
-            unread = bench.ingest_bench_folders(runs, store, request.command_line)
+            unread = bench.ingest_bench_runs_returning_errors(runs, store, request.command_line)
         else:
             hints = UserHints(workload=values.get("workload"), precision=values.get("precision"))
             outcome = ingest_paths(
@@ -438,7 +452,7 @@ def _forward_ingest_event(event: Event, events: Events) -> None:
             events.warning(text)
 
 
-def _write_study(
+def _write_study_report_files(
     material: StudyMaterial, missing: Sequence[tuple[str, str]], failed: Sequence[tuple[str, str]]
 ) -> StudyResult:
     """Write page, summary, tables and charts (PNG); earlier ones are replaced.
@@ -446,11 +460,11 @@ def _write_study(
     Names of charts begin with the key of their chapter ("time-step" for a chart in "time").
     """
     from perfctl.orchestrator.report.charts import files as charts_files
-    from perfctl.orchestrator.report.page.page import render_view
+    from perfctl.orchestrator.report.page.page import render_view_as_html
     from perfctl.orchestrator.report.studies.records import (
         assemble_study_view,
-        list_csv_files,
-        write_study_markdown,
+        render_study_markdown,
+        render_tables_as_csv_files,
     )
 
     request, links = material.request, list[tuple[str, str]]()
@@ -458,7 +472,7 @@ def _write_study(
     names = dict.fromkeys(chapter["show"].partition(".")[0] for chapter in content["chapters"])
     if content.get("report"):
         links = [("Every layer, kernel, operation and run of this study", "report.html")]
-    with _remove_folder_on_failure(folder_out):
+    with _remove_empty_study_on_failure(folder_out):
         with charts_files.collect_charts() as drawings:
             subjects = {name: SUBJECTS[name](material) for name in names}
             page = assemble_study_view(
@@ -470,13 +484,13 @@ def _write_study(
                 source=request.source,
                 command=request.command_line or None,
             )
-        text = render_view(page)
+        text = render_view_as_html(page)
         if links:
             from perfctl.orchestrator.commands.report import report
 
             report(material.store, folder_out / "report.html", force=True)
     charts, tables = folder_out / "charts", folder_out / "tables"
-    with explain_unwritable(folder_out):
+    with convert_write_errors(folder_out):
         for folder in (charts, tables):
             folder.mkdir(parents=True, exist_ok=True)
             for old in folder.iterdir():
@@ -485,11 +499,11 @@ def _write_study(
             charts_files.save_chart(
                 drawing, charts / f"{drawing.name}.png", "png", CHART_MM, dpi=150
             )
-    for name, lines in list_csv_files(page):
+    for name, lines in render_tables_as_csv_files(page):
         write_text(tables / name, "".join(lines), force=True)
     files = {
         "study.html": text,
-        "summary.md": write_study_markdown(page, [f"{drawing.name}.png" for drawing in drawings]),
+        "summary.md": render_study_markdown(page, [f"{drawing.name}.png" for drawing in drawings]),
     }
     for name, text in files.items():
         write_text(folder_out / name, text, force=True)
@@ -527,7 +541,7 @@ def build_study_request(study: StudyDefinition, options: StudyOptions) -> StudyR
 
 def plan_study_parts(request: StudyRequest) -> StudyParts:
     """Return the parts of a study that other machines will run. Raises UsageError."""
-    request, _ = resolve_devices_and_list_missing(request, is_planned=True)
+    request, _ = resolve_devices_and_list_missing(request, runs_on_other_machines=True)
     return split_study_into_parts(request)
 
 
@@ -546,7 +560,7 @@ def build_study_view(result: StudyResult | StudyParts | None) -> View | RawLines
     return View(lines=(*numbered, *marked, *(f"Wrote {path}" for path in result.files)))
 
 
-def _note_missing_parts(result: StudyResult | StudyParts | None, events: Events) -> None:
+def _print_missing_raise_if_failed(result: StudyResult | StudyParts | None, events: Events) -> None:
     """Say what is not in the study. Raises PartlyDone where a part failed."""
     if isinstance(result, StudyResult):
         for part, reason in result.page.missing:
@@ -573,14 +587,14 @@ def declare_study_command(study: StudyDefinition) -> Command[StudyOptions, Any]:
         build_study_view,
         has_document=False,
         has_json=False,
-        check=_note_missing_parts,
+        check=_print_missing_raise_if_failed,
         line=line,
         help=inspect.cleandoc(study.content.get("help", line)),
         own=list_study_options(study),
     )
 
 
-def find_study_command(name: str) -> Command[StudyOptions, Any] | None:
+def find_study_file_command(name: str) -> Command[StudyOptions, Any] | None:
     """Return the command of a user's TOML file; None for a word that names none. Raises UsageError
     for a file that is no study."""
     return declare_study_command(read_study_definition(name)) if name.endswith(".toml") else None
@@ -590,5 +604,5 @@ GROUP = Group(
     "Do a complete study: measure, compare, and write an HTML report and a summary. "
     "perfctl study FILE.toml does one of your own.",
     {name: declare_study_command(read_study_definition(name)) for name in SEEDS},
-    find=find_study_command,
+    find=find_study_file_command,
 )

@@ -41,25 +41,25 @@ class StudyMaterial:
 
     def load_newest_runs_of_each_kind(self) -> list[Run]:
         """Return the newest run of each kind."""
-        from perfctl.orchestrator.stored_runs import load_newest_runs
+        from perfctl.orchestrator.stored_runs import load_latest_runs_per_configuration
 
-        return load_newest_runs(self.store)
+        return load_latest_runs_per_configuration(self.store)
 
 
-def _prepare_flops_subject(material: StudyMaterial) -> StudySubject:
-    from perfctl.orchestrator.report.studies.flops import build_flops_subject
+def _build_flops_study_chapters(material: StudyMaterial) -> StudySubject:
+    from perfctl.orchestrator.report.studies.flops import build_flops_study
 
-    return build_flops_subject(
+    return build_flops_study(
         material.load_newest_runs_of_each_kind(),
         workload=material.get_option_value("workload"),
         layer=material.get_option_value("layer"),
         batch=material.get_option_value("batch"),
-        hand=material.get_option_value("hand") or (),
+        hand_values=material.get_option_value("hand") or (),
     )
 
 
-def _prepare_inference_subject(material: StudyMaterial) -> StudySubject:
-    from perfctl.orchestrator.report.studies.inference import build_inference_subject
+def _build_inference_study_chapters(material: StudyMaterial) -> StudySubject:
+    from perfctl.orchestrator.report.studies.inference import build_inference_study
 
     runs = [run for run in material.load_newest_runs_of_each_kind() if run.mode != "train"]
     if not runs:
@@ -67,13 +67,13 @@ def _prepare_inference_subject(material: StudyMaterial) -> StudySubject:
             f"{material.request.source or material.store}: no run and no report of inference",
             "Name the folder that has them",
         )
-    lines = {run.id: _read_dlprof_summary_line(run, material.store) for run in runs}
-    return build_inference_subject(
+    lines = {run.id: _read_dlprof_summary_line_15(run, material.store) for run in runs}
+    return build_inference_study(
         runs, {run: line for run, line in lines.items() if line is not None}
     )
 
 
-def _read_dlprof_summary_line(run: Run, store: Path) -> str | None:
+def _read_dlprof_summary_line_15(run: Run, store: Path) -> str | None:
     """Return line 15 of the run's dlprof_summary.csv; None where there is no such file or line."""
     if run.profiler != "dlprof" or run.artifact is None:
         return None
@@ -86,23 +86,23 @@ def _read_dlprof_summary_line(run: Run, store: Path) -> str | None:
         return next((line.strip()[:200] for line in line_15), None)
 
 
-def _prepare_speedup_subject(material: StudyMaterial) -> StudySubject:
+def _build_speedup_chapters_and_files(material: StudyMaterial) -> StudySubject:
     """Compare the devices of each network, and write results.json and the notebook."""
     from importlib import resources
 
-    from perfctl.orchestrator.commands.speedup import compare_arms
+    from perfctl.orchestrator.commands.speedup import compare_arms_per_batch
     from perfctl.orchestrator.compare.speedup import (
         ASKED,
-        check_allowed_facts,
-        group_arms_by_network,
+        group_training_runs_into_arms,
+        validate_allowed_fact_names,
     )
     from perfctl.orchestrator.outputs import convert_to_json
-    from perfctl.orchestrator.report.studies.speedup import build_speedup_subject
+    from perfctl.orchestrator.report.studies.speedup import build_speedup_study
     from perfctl.orchestrator.sides import load_comparison_side
     from perfctl.orchestrator.stored_runs import runs as all_runs
 
     store = material.store
-    allowed = check_allowed_facts(
+    allowed = validate_allowed_fact_names(
         filter(None, (material.get_option_value("allow") or "").split(","))
     )
     is_read_now = material.request.source is not None and store.parent == material.request.out
@@ -111,16 +111,16 @@ def _prepare_speedup_subject(material: StudyMaterial) -> StudySubject:
         if is_read_now
         else load_comparison_side(store, store, material.messages).runs
     )
-    networks, missing = group_arms_by_network(runs)
+    networks, missing = group_training_runs_into_arms(runs)
     speedups: list[NetworkSpeedup] = []
     failed = []
     for network, arms in networks.items():
         try:
-            speedups += compare_arms(
+            speedups += compare_arms_per_batch(
                 arms,
                 store,
                 allowed=allowed | ASKED,
-                peaks=material.get_option_value("peaks") or "published",
+                peak_source=material.get_option_value("peaks") or "published",
                 events=material.messages,
             ).studies
         except PerfctlError as error:
@@ -143,14 +143,14 @@ def _prepare_speedup_subject(material: StudyMaterial) -> StudySubject:
     )
     notebook = resources.files("perfctl.templates").joinpath("speedup.ipynb")
     write_text(folder / "speedup.ipynb", notebook.read_text(encoding="utf-8"), force=True)
-    return build_speedup_subject(speedups, networks, missing, failed)
+    return build_speedup_study(speedups, networks, missing, failed)
 
 
-def _prepare_cost_subject(material: StudyMaterial) -> StudySubject:
+def _build_cost_chapters_and_calculator(material: StudyMaterial) -> StudySubject:
     """Relate the points of a bench, leave each network out of a fit, write the calculator."""
     from perfctl.orchestrator.commands import bench
-    from perfctl.orchestrator.predict.bench import list_observations
-    from perfctl.orchestrator.report.studies.cost import build_cost_subject
+    from perfctl.orchestrator.predict.bench import list_size_observations
+    from perfctl.orchestrator.report.studies.cost import build_bench_cost_study
 
     store = material.store
     if store.suffix == ".json":
@@ -160,35 +160,37 @@ def _prepare_cost_subject(material: StudyMaterial) -> StudySubject:
             "results database"
         )
         missing = [("the fit and the calculator", reason)]
-        return build_cost_subject(points, list_observations(points), (), missing=missing)
+        return build_bench_cost_study(
+            points, list_size_observations(points), (), missing_reasons=missing
+        )
     points = bench.load_bench_points(store)
     missing, failed, calculator = [], [], None
     fits: tuple[Any, ...] = ()
     try:
-        fits = fit_without_each_network(store, missing, material.messages)
+        fits = cross_validate_by_network(store, missing, material.messages)
         calculator = _write_calculator(material)
     except PerfctlError as error:
         missing.append(("the calculator's page", str(error)))
         failed.append(str(error))
-    return build_cost_subject(
+    return build_bench_cost_study(
         points,
-        list_observations(points),
+        list_size_observations(points),
         fits,
-        calculator=calculator,
-        missing=missing,
+        calculator_page=calculator,
+        missing_reasons=missing,
         problems=failed,
     )
 
 
-def fit_without_each_network(
+def cross_validate_by_network(
     store: Path, missing: list[tuple[str, str]], messages: Events
 ) -> tuple[LeftOutErrors, ...]:
     """Return the fits of the store, each with the error of networks that it did not see; what
     cannot be fitted goes to ``missing``."""
-    from perfctl.orchestrator.evidence import find_store_evidence
-    from perfctl.orchestrator.predict.fit import predict_left_out_networks
+    from perfctl.orchestrator.evidence import build_evidence_for_all_devices
+    from perfctl.orchestrator.predict.fit import cross_validate_by_network
 
-    learned, _ = find_store_evidence(store)
+    learned, _ = build_evidence_for_all_devices(store)
     errors = []
     for fit in learned.fits:
         steps = [
@@ -199,7 +201,7 @@ def fit_without_each_network(
         ]
         messages.note(f"leaving out each of {len({step.case.model for step in steps})} networks")
         try:
-            errors.append(predict_left_out_networks(fit, steps))
+            errors.append(cross_validate_by_network(fit, steps))
         except (UsageError, ToolMissing) as error:
             missing.append(("the error of a network left out", str(error)))
     notes: Sequence[str] = learned.notes
@@ -239,23 +241,23 @@ def _write_calculator(material: StudyMaterial) -> str:
     return CALCULATOR
 
 
-def _prepare_report_subject(material: StudyMaterial) -> StudySubject:
-    from perfctl.orchestrator.report.studies.ordinary import build_page_sections_subject
+def _build_report_study_chapters(material: StudyMaterial) -> StudySubject:
+    from perfctl.orchestrator.report.studies.ordinary import build_report_sections_study
 
-    return build_page_sections_subject(material.load_newest_runs_of_each_kind())
+    return build_report_sections_study(material.load_newest_runs_of_each_kind())
 
 
 SUBJECTS: Mapping[str, Callable[[StudyMaterial], StudySubject]] = {
-    "flops": _prepare_flops_subject,
-    "inference": _prepare_inference_subject,
-    "speedup": _prepare_speedup_subject,
-    "cost": _prepare_cost_subject,
-    "report": _prepare_report_subject,
+    "flops": _build_flops_study_chapters,
+    "inference": _build_inference_study_chapters,
+    "speedup": _build_speedup_chapters_and_files,
+    "cost": _build_cost_chapters_and_calculator,
+    "report": _build_report_study_chapters,
 }
 """What stands before the point in the ``show`` of a chapter -> what its chapters are made of."""
 
 
-def check_chapter_names(chapters: Sequence[Mapping[str, Any]]) -> None:
+def raise_if_unknown_chapter(chapters: Sequence[Mapping[str, Any]]) -> None:
     """Raise UsageError for a chapter that no subject has."""
     for chapter in chapters:
         subject, _, name = chapter["show"].partition(".")

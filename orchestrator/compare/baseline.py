@@ -59,7 +59,7 @@ class Baseline:
     tolerances: Mapping[str, float] = field(default_factory=dict)
     """Quantity -> share that was chosen instead of its kind's."""
 
-    def replace_entry(self, entry: BaselineEntry) -> Baseline:
+    def add_or_replace_entry(self, entry: BaselineEntry) -> Baseline:
         """Its older one of the same name goes."""
         names = [existing.name for existing in self.entries]
         if entry.name not in names:
@@ -105,7 +105,7 @@ def read_baseline(path: Path) -> Baseline:
 
 
 def _parse_entry(document: Mapping[str, Any]) -> BaselineEntry:
-    subject = _parse_subject(document["subject"])
+    subject = _validate_model_or_runs_subject(document["subject"])
     places: dict[QuantityPlace, dict[str, Value]] = {}
     for line in document["places"]:
         fields = [
@@ -125,7 +125,7 @@ def _parse_entry(document: Mapping[str, Any]) -> BaselineEntry:
     )
 
 
-def _parse_subject(document: Mapping[str, Any]) -> dict[str, Any]:
+def _validate_model_or_runs_subject(document: Mapping[str, Any]) -> dict[str, Any]:
     names = [document[kind] for kind in ("model", "runs") if kind in document]
     if not msgspec.convert(names, list[str]):
         raise ValueError("an entry has neither a model nor runs")
@@ -156,12 +156,12 @@ def _parse_number(value: Any) -> float:
 
 def _parse_tolerances(document: Mapping[str, Any]) -> dict[str, float]:
     return {
-        str(name): check_quantity_tolerance(str(name), _parse_number(value))
+        str(name): validate_quantity_tolerance(str(name), _parse_number(value))
         for name, value in document.items()
     }
 
 
-def check_quantity_tolerance(quantity: str, share: float) -> float:
+def validate_quantity_tolerance(quantity: str, share: float) -> float:
     """Raises UsageError for a quantity that no gate has, or a share below 0."""
     if quantity not in KINDS:
         raise UsageError(

@@ -177,16 +177,16 @@ class ComparedWork:
     def change(self) -> float | None:
         """Time of B less that of A, in ns a step; what one side lacks takes no time there. None
         when not known."""
-        a, b = self.ns
+        a, b = self.ns_a_and_b
         return None if a is None or b is None else b - a
 
     @property
-    def ns(self) -> SidePair:
+    def ns_a_and_b(self) -> SidePair:
         """Return the time of A and of B per step; 0 of a side that did not run it."""
         return self.a.ns if self.a else 0.0, self.b.ns if self.b else 0.0
 
     @property
-    def launches(self) -> SidePair:
+    def launches_a_and_b(self) -> SidePair:
         """Return the launches of A and of B per step; 0 of a side that did not run it."""
         return self.a.launches if self.a else 0.0, self.b.launches if self.b else 0.0
 
@@ -204,23 +204,23 @@ class ChangeCause:
     """The largest change first."""
 
     @property
-    def change(self) -> float:
+    def change_ns(self) -> float:
         """ns a step, of the places whose time is known."""
         return sum(part.change or 0.0 for part in self.parts)
 
     @property
-    def flops(self) -> float | None:
+    def flops_b_over_a(self) -> float | None:
         """FLOPs of B over those of A, of all places together; None unless all are known."""
         return _divide_b_by_a(
-            _sum_complete_pairs([part.counted or (None, None) for part in self.parts])
+            _sum_pairs_unless_missing([part.counted or (None, None) for part in self.parts])
         )
 
     @property
-    def time_ratio(self) -> float | None:
+    def time_b_over_a(self) -> float | None:
         """Time of B over that of A, of all places together; None unless both ran all of them, for a
         known time."""
-        times = (part.ns for part in self.parts)
-        return _divide_b_by_a(_sum_complete_pairs([(a or None, b or None) for a, b in times]))
+        times = (part.ns_a_and_b for part in self.parts)
+        return _divide_b_by_a(_sum_pairs_unless_missing([(a or None, b or None) for a, b in times]))
 
     @property
     def libraries(self) -> frozenset[str]:
@@ -272,7 +272,7 @@ class AlignedPair:
         causes = [ChangeCause(*origin, tuple(parts)) for origin, parts in groups.items()]
         order = list(KINDS)
         return tuple(
-            sorted(causes, key=lambda cause: (-abs(cause.change), order.index(cause.kind)))
+            sorted(causes, key=lambda cause: (-abs(cause.change_ns), order.index(cause.kind)))
         )
 
     @cached_property
@@ -301,11 +301,11 @@ class AlignedPair:
         return tuple(part for part in self.parts if part.kind in kinds)
 
     @property
-    def has_kernels(self) -> bool:
+    def has_kernels_on_any_side(self) -> bool:
         return bool(self._parts_with_kernels)
 
     @property
-    def has_comparable_times(self) -> bool:
+    def has_times_not_from_ncu(self) -> bool:
         """False where all times are ncu's, at locked clocks."""
         rows = (self.step, self.kernels, *(part.row for part in self.parts))
         bases = [row.basis for row in rows if row is not None]
@@ -324,7 +324,7 @@ class AlignedPair:
         row = self.kernels or self.step
         if row is not None:
             return row.medians_of_both
-        return _sum_complete_pairs([part.ns for part in self._parts_with_kernels])
+        return _sum_pairs_unless_missing([part.ns_a_and_b for part in self._parts_with_kernels])
 
     @property
     def total_change_ns(self) -> float | None:
@@ -338,7 +338,9 @@ class AlignedPair:
     @property
     def launches_of_both(self) -> tuple[float, float] | None:
         """Launches a step in A and in B; None where a part does not say."""
-        return _sum_complete_pairs([part.launches for part in self._parts_with_kernels])
+        return _sum_pairs_unless_missing(
+            [part.launches_a_and_b for part in self._parts_with_kernels]
+        )
 
     @property
     def _parts_with_kernels(self) -> list[ComparedWork]:
@@ -346,14 +348,18 @@ class AlignedPair:
         return [part for part in self.parts if any(side.kernels for side in part.present_sides)]
 
     @property
-    def time_ratio_of_same_work(self) -> float | None:
+    def unchanged_kernel_time_ratio(self) -> float | None:
         """Time of B over that of A, of all places that ran the same kernels as often on the same
         grids; None without any."""
-        times = [part.ns for part in self.select_parts_of_kind(SAME) if None not in part.ns]
-        return _divide_b_by_a(_sum_complete_pairs(times))
+        times = [
+            part.ns_a_and_b
+            for part in self.select_parts_of_kind(SAME)
+            if None not in part.ns_a_and_b
+        ]
+        return _divide_b_by_a(_sum_pairs_unless_missing(times))
 
 
-def _sum_complete_pairs(pairs: Sequence[SidePair]) -> tuple[float, float] | None:
+def _sum_pairs_unless_missing(pairs: Sequence[SidePair]) -> tuple[float, float] | None:
     """Return the sums of A and of B; None without any, or if a figure is not known."""
     complete_pairs = [(a, b) for a, b in pairs if a is not None and b is not None]
     if not pairs or len(complete_pairs) < len(pairs):
@@ -366,7 +372,7 @@ def _divide_b_by_a(sums: tuple[float, float] | None) -> float | None:
     return sums[1] / sums[0] if sums and sums[0] else None
 
 
-def align_rows_of_pair(pair: ComparedPair) -> AlignedPair:
+def align_layers_and_kernels(pair: ComparedPair) -> AlignedPair:
     """Return the rows of a pair, aligned."""
     times = [row for row in pair.rows if row.key.quantity == "time"]
     kernels = [row for row in times if row.key.level == "kernel"]
@@ -480,7 +486,7 @@ def _judge_difference_likelihood(difference: FactDifference, alignment: AlignedP
     return level, reason
 
 
-def is_change_between_kernels(alignment: AlignedPair) -> bool:
+def is_step_change_outside_kernels(alignment: AlignedPair) -> bool:
     """Return whether the step changed, and its kernels by less than half of that."""
     step, kernels = (row and row.medians_of_both for row in (alignment.step, alignment.kernels))
     if not step or not kernels or alignment.step_or_kernel_result in (NOT_SHOWN, WITHIN):
@@ -490,21 +496,21 @@ def is_change_between_kernels(alignment: AlignedPair) -> bool:
     return is_change and inside / change < KERNELS_SHARE_OF_CHANGE_MIN
 
 
-def _name_first_part(parts: tuple[ComparedWork, ...]) -> str:
+def _format_first_part_and_count(parts: tuple[ComparedWork, ...]) -> str:
     """Return "conv2 forward" or "conv2 forward and 2 others"."""
     other_count = len(parts) - 1
     suffix = f" and {pluralize_count(other_count, 'other')}" if other_count else ""
     return f"{parts[0].name}{suffix}"
 
 
-def _select_parts(
-    parts: tuple[ComparedWork, ...], fits: Callable[[ExecutedWork], bool]
+def _select_parts_with_matching_side(
+    parts: tuple[ComparedWork, ...], is_match: Callable[[ExecutedWork], bool]
 ) -> tuple[ComparedWork, ...]:
-    return tuple(part for part in parts if any(map(fits, part.present_sides)))
+    return tuple(part for part in parts if any(map(is_match, part.present_sides)))
 
 
 def _judge_clock_likelihood(reason: str, alignment: AlignedPair) -> _Ranked:
-    factor = alignment.time_ratio_of_same_work
+    factor = alignment.unchanged_kernel_time_ratio
     if factor is None:
         return POSSIBLE, reason
     if abs(factor - 1) <= UNCHANGED_KERNELS_SHARE_MAX:
@@ -516,8 +522,8 @@ def _judge_clock_likelihood(reason: str, alignment: AlignedPair) -> _Ranked:
 
 def _judge_data_type_likelihood(alignment: AlignedPair) -> _Ranked:
     if parts := alignment.select_parts_of_kind(ARITHMETIC):
-        return LIKELY, f"{_name_first_part(parts)} multiply in another data type"
-    if _select_parts(alignment.parts, lambda side: bool(side.arithmetic)):
+        return LIKELY, f"{_format_first_part_and_count(parts)} multiply in another data type"
+    if _select_parts_with_matching_side(alignment.parts, lambda side: bool(side.arithmetic)):
         return UNLIKELY, "the kernels multiply in the same data types"
     return POSSIBLE, "other arithmetic"
 
@@ -525,39 +531,45 @@ def _judge_data_type_likelihood(alignment: AlignedPair) -> _Ranked:
 def _judge_library_likelihood(
     library: str, operation: str, reason: str, alignment: AlignedPair
 ) -> _Ranked:
-    if not alignment.has_kernels:
+    if not alignment.has_kernels_on_any_side:
         return UNLIKELY, "no kernel ran on a GPU"
-    if parts := _select_parts(
+    if parts := _select_parts_with_matching_side(
         alignment.select_parts_of_kind(*_OTHER), lambda side: library in side.libraries
     ):
-        return LIKELY, f"{reason}, and {_name_first_part(parts)} ran other kernels"
-    if _select_parts(alignment.parts, lambda side: library in side.libraries):
+        return LIKELY, f"{reason}, and {_format_first_part_and_count(parts)} ran other kernels"
+    if _select_parts_with_matching_side(alignment.parts, lambda side: library in side.libraries):
         return UNLIKELY, f"the same {operation} kernels ran"
     return UNLIKELY, f"no {operation} kernel ran"
 
 
 def _judge_torch_likelihood(alignment: AlignedPair) -> _Ranked:
-    if not alignment.has_kernels:
+    if not alignment.has_kernels_on_any_side:
         return LIKELY, "torch and its CPU libraries do the arithmetic"
     other = alignment.select_parts_of_kind(*_OTHER)
-    changed = alignment.select_parts_of_kind(*_LAUNCHED) + _select_parts(
+    changed = alignment.select_parts_of_kind(*_LAUNCHED) + _select_parts_with_matching_side(
         other, lambda side: not side.libraries & {"cudnn", "cublas"}
     )
     if changed:
-        return LIKELY, f"torch chooses the kernels, and {_name_first_part(changed)} changed"
+        return (
+            LIKELY,
+            f"torch chooses the kernels, and {_format_first_part_and_count(changed)} changed",
+        )
     if other:
         return POSSIBLE, "torch includes CUDA, cuBLAS and cuDNN"
-    if is_change_between_kernels(alignment):
+    if is_step_change_outside_kernels(alignment):
         return LIKELY, "the time between kernels changed, which torch spends on the host"
     return UNLIKELY, "both sides launched the same kernels equally often"
 
 
 def _judge_user_code_likelihood(alignment: AlignedPair) -> _Ranked:
     if changed := alignment.select_parts_of_kind(*_LAUNCHED, GRIDS):
-        return LIKELY, f"your code decides what runs, and {_name_first_part(changed)} changed"
-    if not alignment.has_kernels:
+        return (
+            LIKELY,
+            f"your code decides what runs, and {_format_first_part_and_count(changed)} changed",
+        )
+    if not alignment.has_kernels_on_any_side:
         return LIKELY, "the step ran on the host, as your code does"
-    if is_change_between_kernels(alignment):
+    if is_step_change_outside_kernels(alignment):
         return LIKELY, "the time between kernels changed, in which your code runs"
     if alignment.select_parts_of_kind(*_OTHER):
         return POSSIBLE, "your code decides how each layer is computed"
@@ -565,9 +577,9 @@ def _judge_user_code_likelihood(alignment: AlignedPair) -> _Ranked:
 
 
 def _judge_host_likelihood(alignment: AlignedPair) -> _Ranked:
-    if not alignment.has_kernels:
+    if not alignment.has_kernels_on_any_side:
         return LIKELY, "the step ran on the CPU"
-    if is_change_between_kernels(alignment):
+    if is_step_change_outside_kernels(alignment):
         return LIKELY, "the time between kernels changed, which the host spends"
     if alignment.step is not None and alignment.kernels is not None:
         return UNLIKELY, "the kernel time changed like the step time"
@@ -575,9 +587,9 @@ def _judge_host_likelihood(alignment: AlignedPair) -> _Ranked:
 
 
 def _judge_driver_likelihood(alignment: AlignedPair) -> _Ranked:
-    if not alignment.has_kernels:
+    if not alignment.has_kernels_on_any_side:
         return UNLIKELY, "no kernel ran on a GPU"
-    if is_change_between_kernels(alignment):
+    if is_step_change_outside_kernels(alignment):
         return POSSIBLE, "the driver launches the kernels, and the time between them changed"
     if alignment.select_parts_of_kind(*_OTHER):
         return UNLIKELY, "the kernels changed"
@@ -586,7 +598,7 @@ def _judge_driver_likelihood(alignment: AlignedPair) -> _Ranked:
 
 def _judge_data_likelihood(alignment: AlignedPair) -> _Ranked:
     if parts := alignment.select_parts_of_kind(GRIDS):
-        return LIKELY, f"{_name_first_part(parts)} ran on tensors of another size"
+        return LIKELY, f"{_format_first_part_and_count(parts)} ran on tensors of another size"
     return POSSIBLE, "other data may need other work"
 
 

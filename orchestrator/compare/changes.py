@@ -23,7 +23,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.compare.causes import RankedDifference
-from perfctl.orchestrator.statistics import RatioInterval, compare_samples
+from perfctl.orchestrator.statistics import RatioInterval, compute_b_over_a_interval
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,10 +75,10 @@ def is_ruptures_installed() -> bool:
     return find_spec("ruptures") is not None
 
 
-def count_points_needed(series: int = 1) -> int:
+def compute_min_points_for_change(series_count: int = 1) -> int:
     """Points that can show a change at all, where so many series are judged together."""
     count = 2 * SHORTEST
-    while 2 / math.comb(count, count // 2) >= ALPHA / 2 / series:
+    while 2 / math.comb(count, count // 2) >= ALPHA / 2 / series_count:
         count += 1
     return count
 
@@ -88,7 +88,7 @@ def _iterate_neighboring_segments(edges: Sequence[int]) -> Iterator[tuple[int, i
     return zip(edges, edges[1:], edges[2:], strict=False)
 
 
-def find_exact_changes(values: Sequence[float]) -> list[LevelChange]:
+def find_every_value_change(values: Sequence[float]) -> list[LevelChange]:
     """Every change of a count that does not jitter."""
     edges = [
         0,
@@ -111,7 +111,7 @@ def find_exact_changes(values: Sequence[float]) -> list[LevelChange]:
 
 
 def find_significant_changes(
-    values: Sequence[float], *, series: int = 1, gate: float = 0.0
+    values: Sequence[float], *, series_count: int = 1, min_relative_change: float = 0.0
 ) -> list[LevelChange]:
     """Changes of level that are significant among so many ``series``, and larger than ``gate``
     (0.05 is 5%), oldest first.
@@ -119,14 +119,14 @@ def find_significant_changes(
     values: one a point, above 0. The same values give the same answer: orders are drawn from
     one seed.
     """
-    if len(values) < count_points_needed(series) or min(values) <= 0:
+    if len(values) < compute_min_points_for_change(series_count) or min(values) <= 0:
         return []
     import numpy as np
 
     logs = np.log(np.asarray(values, dtype=float))
     edges = [0, *_find_candidate_splits(logs), len(logs)]
     threshold = ALPHA / 2
-    weight = series * max(len(edges) - 2, 1)
+    weight = series_count * max(len(edges) - 2, 1)
     chances: dict[tuple[int, int, int], float] = {}
     while len(edges) > 2:
         splits = list(_iterate_neighboring_segments(edges))
@@ -143,14 +143,16 @@ def find_significant_changes(
     changes = []
     for start, middle, right in _iterate_neighboring_segments(edges):
         before, after = values[start:middle], values[middle:right]
-        test = compare_samples([[value] for value in before], [[value] for value in after])
+        test = compute_b_over_a_interval(
+            [[value] for value in before], [[value] for value in after]
+        )
         change = math.expm1(_compute_log_shift(logs, (start, middle, right)))
-        if abs(change) <= gate:
+        if abs(change) <= min_relative_change:
             continue
         interval = (
             (test.low - 1, test.high - 1) if isinstance(test, RatioInterval) else (change, change)
         )
-        earliest, latest = _find_range_of_equal_splits(logs[start:right], middle - start)
+        earliest, latest = _find_split_confidence_range(logs[start:right], middle - start)
         p = chances[start, middle, right]
         changes.append(
             LevelChange(
@@ -213,7 +215,7 @@ def _compute_best_split_statistic(rows: Array) -> Array:
     return statistic
 
 
-def _compute_split_p_value(points: Array, needed: float) -> float:
+def _compute_split_p_value(points: Array, early_stop_p_value: float) -> float:
     """p-value of the best split of these points; not worked out further where it is hopeless to be
     below ``needed``."""
     import numpy as np
@@ -224,17 +226,16 @@ def _compute_split_p_value(points: Array, needed: float) -> float:
     for count in (_FIRST, ORDERS - _FIRST):
         exceeding += int(
             (
-                _compute_best_split_statistic(_draw_unchanged_series(dice, points, count))
-                >= observed
+                _compute_best_split_statistic(_sample_null_series(dice, points, count)) >= observed
             ).sum()
         )
         drawn += count
-        if (exceeding + 1) / (drawn + 1) > max(4 * needed, 0.05):
+        if (exceeding + 1) / (drawn + 1) > max(4 * early_stop_p_value, 0.05):
             break
     return (exceeding + 1) / (drawn + 1)
 
 
-def _draw_unchanged_series(dice: Any, points: Array, row_count: int) -> Array:
+def _sample_null_series(random_generator: Any, points: Array, row_count: int) -> Array:
     """So many series with the noise of these points and without a change, each of them with its own
     autocorrelation."""
     import numpy as np
@@ -248,18 +249,18 @@ def _draw_unchanged_series(dice: Any, points: Array, row_count: int) -> Array:
     biased = float((residuals[1:] * residuals[:-1]).sum()) / energy if energy else 0.0
     correlation = biased + _BIAS * (1 + 4 * biased) / count
     error = math.sqrt(max(1 - correlation**2, 0.05) / count)
-    drawn = dice.normal(correlation, error, row_count).clip(0.0, 0.98)
+    drawn = random_generator.normal(correlation, error, row_count).clip(0.0, 0.98)
     correlation = min(max(correlation, 0.0), 0.98)
     first = residuals[:1] * math.sqrt(1 - correlation**2)
     shocks = np.concatenate([first, residuals[1:] - correlation * residuals[:-1]])
-    rows: Array = dice.permuted(np.tile(shocks, (row_count, 1)), axis=1)
+    rows: Array = random_generator.permuted(np.tile(shocks, (row_count, 1)), axis=1)
     rows[:, 0] /= np.sqrt(1 - drawn**2)
     for column in range(1, count):
         rows[:, column] += drawn * rows[:, column - 1]
     return rows
 
 
-def _find_range_of_equal_splits(points: Array, split: int) -> tuple[int, int]:
+def _find_split_confidence_range(points: Array, split: int) -> tuple[int, int]:
     """Splits that are almost as good as the one at ``at``."""
     gains = _compute_split_gains(points[None])[0]
     inside = [*(points[:split] - points[:split].mean()), *(points[split:] - points[split:].mean())]

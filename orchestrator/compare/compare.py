@@ -33,18 +33,18 @@ from perfctl.orchestrator.compare.sides import (
     OpposedRuns,
     align_runs_of_sides,
     compare_run_facts,
-    explain_busy_cpu,
+    explain_cpu_contention,
     find_truncated_side,
     list_shared_profilers,
 )
-from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_names
+from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_names_uniquely
 from perfctl.orchestrator.ledger.prepared import (
     PreparedRun,
     join_gradients_to_backward,
-    split_fused_kernels,
+    split_fused_kernels_between_layers,
 )
 from perfctl.orchestrator.ledger.timing import rank_profiler_clock
-from perfctl.orchestrator.statistics import adjust_by_holm
+from perfctl.orchestrator.statistics import adjust_p_values_by_holm
 from perfctl.records.run import Point, Run
 
 GATE = 0.05
@@ -84,9 +84,9 @@ class ComparedPair:
         return tuple(difference for difference in self.differences if difference.blocks)
 
     @property
-    def is_busy(self) -> bool:
+    def has_cpu_contention(self) -> bool:
         """Whether other programs kept the CPU busy while a side ran."""
-        return any(explain_busy_cpu(runs) for runs in (self.runs_a, self.runs_b))
+        return any(explain_cpu_contention(runs) for runs in (self.runs_a, self.runs_b))
 
     @property
     def batch_label(self) -> str:
@@ -117,7 +117,7 @@ class Comparison:
     only_b: tuple[str, ...]
     failed: tuple[str, ...]
 
-    def select_rows_with_results(
+    def select_rows_except_throughput(
         self, verdicts: tuple[str, ...]
     ) -> tuple[tuple[ComparedPair, ComparedRow], ...]:
         """Return the rows with these verdicts, the largest change first, without throughput, which
@@ -136,17 +136,17 @@ class Comparison:
     @property
     def regressions(self) -> tuple[tuple[ComparedPair, ComparedRow], ...]:
         """Rows that are slower or larger."""
-        return self.select_rows_with_results(WORSE)
+        return self.select_rows_except_throughput(WORSE)
 
     @property
     def improvements(self) -> tuple[tuple[ComparedPair, ComparedRow], ...]:
         """Rows that are faster or smaller."""
-        return self.select_rows_with_results(BETTER)
+        return self.select_rows_except_throughput(BETTER)
 
     @property
     def new_gone_or_different_rows(self) -> tuple[tuple[ComparedPair, ComparedRow], ...]:
         """Rows that are new or gone, or whose exact count differs."""
-        return self.select_rows_with_results(NEWS)
+        return self.select_rows_except_throughput(NEWS)
 
     @property
     def not_comparable(self) -> tuple[ComparedPair, ...]:
@@ -156,7 +156,7 @@ class Comparison:
         )
 
     @property
-    def is_refused(self) -> bool:
+    def has_no_comparable_pair(self) -> bool:
         """Whether no pair of the sides is comparable."""
         return bool(self.pairs) and len(self.not_comparable) == len(self.pairs)
 
@@ -168,7 +168,7 @@ class Comparison:
 
 
 def compare_two_sides(
-    a: ComparisonSide, b: ComparisonSide, *, gate: float = GATE, anyway: bool = False
+    a: ComparisonSide, b: ComparisonSide, *, gate: float = GATE, is_forced: bool = False
 ) -> Comparison:
     """Return B against A. ``gate``: 0.05 is 5%.
 
@@ -177,12 +177,12 @@ def compare_two_sides(
     """
     alignment = align_runs_of_sides(a.runs, b.runs)
     pairs = _judge_rows_of_pairs(
-        [_compare_opposed_runs(opposed, anyway) for opposed in alignment.opposed], gate
+        [_compare_opposed_runs(opposed, is_forced) for opposed in alignment.opposed], gate
     )
-    return Comparison(a, b, gate, anyway, tuple(pairs), *alignment[1:])
+    return Comparison(a, b, gate, is_forced, tuple(pairs), *alignment[1:])
 
 
-def _compare_opposed_runs(opposed: OpposedRuns, anyway: bool) -> ComparedPair:
+def _compare_opposed_runs(opposed: OpposedRuns, is_forced: bool) -> ComparedPair:
     profilers = list_shared_profilers(opposed.a, opposed.b)
     sides = []
     for side in opposed[1:]:
@@ -203,12 +203,12 @@ def _compare_opposed_runs(opposed: OpposedRuns, anyway: bool) -> ComparedPair:
     busy = "; ".join(
         f"in {label} {reason}"
         for label, runs in (("A", a), ("B", b))
-        if (reason := explain_busy_cpu(runs)) is not None
+        if (reason := explain_cpu_contention(runs)) is not None
     )
     reason = busy
     if blocking:
         reason = f"not comparable: {', '.join(blocking)} differ{'s' if len(blocking) == 1 else ''}"
-    if reason and not anyway:
+    if reason and not is_forced:
         # without what a judgement left in them; other programs change times, not counts
         rows = [
             ComparedRow(
@@ -224,7 +224,7 @@ def _compare_opposed_runs(opposed: OpposedRuns, anyway: bool) -> ComparedPair:
             else row
             for row in rows
         ]
-    notes = [f"{busy[:1].upper()}{busy[1:]}"] if busy and (blocking or anyway) else []
+    notes = [f"{busy[:1].upper()}{busy[1:]}"] if busy and (blocking or is_forced) else []
     for label, runs in (("A", opposed.a), ("B", opposed.b)):
         other_profilers = sorted({run.profiler for run in runs} - set(profilers))
         if other_profilers and profilers:
@@ -243,7 +243,7 @@ def _compare_all_quantities(
     """Return the rows of each level and quantity, from the first profiler that saw it on both
     sides."""
     prepared = join_gradients_to_backward(
-        [split_fused_kernels(PreparedRun(run)) for run in (*a, *b)]
+        [split_fused_kernels_between_layers(PreparedRun(run)) for run in (*a, *b)]
     )
     observed = [
         (run.run.profiler if profilers else "", observe_all_quantities(run)) for run in prepared
@@ -265,7 +265,7 @@ def _compare_all_quantities(
     return rows
 
 
-def _judge_sample_rate(rate: ComparedRow, step: ComparedRow) -> ComparedRow:
+def _copy_step_verdict_to_throughput(rate: ComparedRow, step: ComparedRow) -> ComparedRow:
     """Return the row of samples per second, judged as its step. Not if the sides have other batch
     sizes: a step may then take longer at more samples per second."""
     is_same_batch = (
@@ -298,15 +298,15 @@ def _judge_rows_of_pairs(pairs: Sequence[ComparedPair], gate: float) -> list[Com
             for row_key, row in rows.items()
             if row.key.level == level and row.key.quantity != "throughput" and row.p is not None
         }
-        for row_key, adjusted in adjust_by_holm(p_values).items():
+        for row_key, adjusted in adjust_p_values_by_holm(p_values).items():
             alpha = FALSE_VERDICT_CHANCE_MAX / len(LEVELS)
             rows[row_key] = judge_row_by_p_value(rows[row_key], adjusted, gate=gate, alpha=alpha)
-    short = shorten_kernel_names(key.kernel for _, key in rows if key.kernel)
+    short = shorten_kernel_names_uniquely(key.kernel for _, key in rows if key.kernel)
     with_layers = {index for index, key in rows if key.kernel and key.layer != UNATTRIBUTED}
     for (index, key), row in rows.items():
         step = rows.get((index, STEP_TIME))
         if key.quantity == "throughput" and step is not None:
-            rows[index, key] = _judge_sample_rate(row, step)
+            rows[index, key] = _copy_step_verdict_to_throughput(row, step)
         if name := short.get(key.kernel):
             name = key._replace(kernel=name).name if index in with_layers else name
             rows[index, key] = replace(row, name=name)

@@ -23,10 +23,10 @@ from perfctl.orchestrator.compare.sides import FACTS, NOT_RECORDED
 from perfctl.orchestrator.statistics import (
     RatioInterval,
     UntestedRatio,
-    adjust_by_holm,
-    compare_samples,
+    adjust_p_values_by_holm,
+    compute_b_over_a_interval,
 )
-from perfctl.records.run import Point, format_point
+from perfctl.records.run import Point, format_sweep_point
 
 
 class QuantityPlace(NamedTuple):
@@ -42,7 +42,7 @@ class QuantityPlace(NamedTuple):
     @property
     def name(self) -> str:
         """ "mnist_cnn, training, fp32, batch 16, conv2 forward"."""
-        size = format_point(self.batch, "")
+        size = format_sweep_point(self.batch, "")
         layer = " ".join(filter(None, (self.layer, self.direction)))
         return ", ".join(filter(None, (self.study, size, layer))) or "whole"
 
@@ -249,8 +249,8 @@ def judge_against_baseline(
 ) -> GateOutcome:
     """Return ``after`` against the baseline ``before``. tolerances: quantity -> share, where
     another than its kind's was chosen."""
-    after = _match_report_name(before, after)
-    moved = _match_moved_groups(before, after)
+    after = _rename_report_to_baseline_name(before, after)
+    moved = _match_renamed_studies_and_batches(before, after)
     successors = {successor for successor, _ in moved.values()}
     rows = []
     for group, (successor, reason) in moved.items():
@@ -272,10 +272,10 @@ def judge_against_baseline(
             elif row.after is None:
                 row = _judge_missing_quantity(row, after)
             else:
-                row = _judge_known_value(row, tolerances)
+                row = _judge_value_except_time(row, tolerances)
             rows.append(row)
     tolerance = tolerances.get(TIME, KINDS[TIME].tolerance)
-    _judge_times_together(rows, tolerance, _find_incomparable_studies(before, after))
+    _judge_time_rows_inplace(rows, tolerance, _explain_incomparable_study_times(before, after))
     if after.problems:  # a part is less than the whole, and not better
         rows = [replace(row, result=NOT_JUDGED) if row.result == BETTER else row for row in rows]
     differences = dict.fromkeys(
@@ -291,7 +291,9 @@ def judge_against_baseline(
     return GateOutcome(entry, tuple(rows), tuple(differences), after.problems, notes)
 
 
-def _match_report_name(before: MeasuredQuantities, after: MeasuredQuantities) -> MeasuredQuantities:
+def _rename_report_to_baseline_name(
+    before: MeasuredQuantities, after: MeasuredQuantities
+) -> MeasuredQuantities:
     """A report that was made elsewhere is known by its file's name: if each side has one of another
     name, they are one."""
     old, new = (
@@ -309,7 +311,7 @@ def _match_report_name(before: MeasuredQuantities, after: MeasuredQuantities) ->
     return replace(after, places=places, environment=environment)
 
 
-def _match_moved_groups(
+def _match_renamed_studies_and_batches(
     before: MeasuredQuantities, after: MeasuredQuantities
 ) -> dict[Group, tuple[Group, str]]:
     """Return each study and batch size that is gone -> (what is there now in its place, how it
@@ -344,10 +346,10 @@ def _match_moved_groups(
 
 
 def _is_same_fact(fact: str, old: str, new: str) -> bool:
-    return old == new or (fact in _FACT_OF and _FACT_OF[fact].is_same((old,), (new,)))
+    return old == new or (fact in _FACT_OF and _FACT_OF[fact].is_same_on_both_sides((old,), (new,)))
 
 
-def _find_incomparable_studies(
+def _explain_incomparable_study_times(
     before: MeasuredQuantities, after: MeasuredQuantities
 ) -> Mapping[str, str]:
     """Return study -> why its times are not to be compared."""
@@ -391,7 +393,9 @@ def _judge_missing_quantity(row: JudgedQuantity, after: MeasuredQuantities) -> J
     return replace(row, result=result, reason="it is gone", change=change)
 
 
-def _judge_known_value(row: JudgedQuantity, tolerances: Mapping[str, float]) -> JudgedQuantity:
+def _judge_value_except_time(
+    row: JudgedQuantity, tolerances: Mapping[str, float]
+) -> JudgedQuantity:
     """Judge a value that is known now; times are judged later, all together."""
     old, new, kind = row.before, row.after, KINDS.get(row.quantity)
     if old is None:
@@ -431,37 +435,40 @@ def _describe_launch_changes(old: Mapping[str, float], new: Mapping[str, float])
     return "; ".join((*added, *changed, *removed))
 
 
-def _judge_times_together(
-    rows: list[JudgedQuantity], gate: float, blocked: Mapping[str, str]
+def _judge_time_rows_inplace(
+    rows: list[JudgedQuantity], tolerance: float, reason_by_blocked_study: Mapping[str, str]
 ) -> None:
     """Replace the rows of times that both sides know, all judged together."""
     tests: dict[int, RatioInterval] = {}
     for index, row in enumerate(rows):
         if row.quantity != TIME or row.before is None or row.after is None:
             continue
-        test = _test_newest_session(row, blocked.get(row.key.study))
+        test = _test_newest_session_against_baseline(
+            row, reason_by_blocked_study.get(row.key.study)
+        )
         if isinstance(test, RatioInterval):
             tests[index] = test
         else:
             rows[index] = replace(row, reason=test.reason)
     slower, faster = (
-        adjust_by_holm(
+        adjust_p_values_by_holm(
             {
                 index: test.p
                 for index in tests
                 if isinstance(
-                    test := _test_newest_session(rows[index], None, factor), RatioInterval
+                    test := _test_newest_session_against_baseline(rows[index], None, factor),
+                    RatioInterval,
                 )
             }
         )
-        for factor in (1 + gate, 1 / (1 + gate))
+        for factor in (1 + tolerance, 1 / (1 + tolerance))
     )
     for index, test in tests.items():
         middle = (test.low * test.high) ** 0.5
         result = WITHIN
-        if middle > 1 + gate and slower.get(index, 1.0) < ALPHA:
+        if middle > 1 + tolerance and slower.get(index, 1.0) < ALPHA:
             result = WORSE
-        elif middle < 1 / (1 + gate) and faster.get(index, 1.0) < ALPHA:
+        elif middle < 1 / (1 + tolerance) and faster.get(index, 1.0) < ALPHA:
             result = BETTER
         change, low, high = (100 * (factor - 1) for factor in (middle, test.low, test.high))
         reason = f"{change:+.3g}% ({low:+.3g} to {high:+.3g}%)"
@@ -475,21 +482,21 @@ def _judge_times_together(
         )
 
 
-def _test_newest_session(
-    row: JudgedQuantity, blocked: str | None, factor: float = 1.0
+def _test_newest_session_against_baseline(
+    row: JudgedQuantity, blocking_reason: str | None, baseline_factor: float = 1.0
 ) -> RatioInterval | UntestedRatio:
     """Return the newest session against all of the baseline, as if those had taken ``factor`` times
     as long."""
     old, new = _get_session_times(row.before), _get_session_times(row.after)
-    if blocked is not None:
-        return UntestedRatio(f"the machine, clock or profiler differs: {blocked}")
+    if blocking_reason is not None:
+        return UntestedRatio(f"the machine, clock or profiler differs: {blocking_reason}")
     if len(old) < SESSIONS_MIN:
         sessions = f"{len(old)} session{'s' if len(old) > 1 else ''}"
         return UntestedRatio(
             f"the baseline has {sessions}; {SESSIONS_MIN} or more are needed, each a sweep and its "
             "--update"
         )
-    return compare_samples([[time * factor] for time in old], [[new[-1]]])
+    return compute_b_over_a_interval([[time * baseline_factor] for time in old], [[new[-1]]])
 
 
 def _get_session_times(value: Value | None) -> tuple[float, ...]:
@@ -497,7 +504,7 @@ def _get_session_times(value: Value | None) -> tuple[float, ...]:
     return value
 
 
-def append_sessions_to_baseline(
+def append_new_session_if_unchanged(
     before: MeasuredQuantities, after: MeasuredQuantities, tolerances: Mapping[str, float]
 ) -> MeasuredQuantities:
     """Return ``after`` with the sessions of ``before``, if all that was judged is as it was, on the
@@ -510,7 +517,7 @@ def append_sessions_to_baseline(
     )
     if any(row.quantity != TIME or row.result == WORSE for row in moved):
         return after
-    blocked = _find_incomparable_studies(before, after)
+    blocked = _explain_incomparable_study_times(before, after)
     times = {
         location: (
             _get_session_times(before.places[location][TIME]),
@@ -533,7 +540,7 @@ def append_sessions_to_baseline(
     return replace(after, places=places)
 
 
-def group_rows_into_causes(outcome: GateOutcome, *verdicts: str) -> list[QuantityCause]:
+def group_rows_by_study_quantity(outcome: GateOutcome, *verdicts: str) -> list[QuantityCause]:
     """Return the rows of these verdicts, those first whose quantity names a cause rather than a
     consequence (the order of ``KINDS``)."""
     groups: dict[tuple[str, str], list[JudgedQuantity]] = defaultdict(list)
@@ -555,11 +562,11 @@ def get_quantity_rank(row: JudgedQuantity) -> int:
 
 
 def _build_quantity_cause(
-    rows: Sequence[JudgedQuantity], new: Sequence[JudgedQuantity]
+    rows: Sequence[JudgedQuantity], new_rows: Sequence[JudgedQuantity]
 ) -> QuantityCause:
     """``new``: rows of places that the baseline does not have; one of them may be what made a sum
     larger."""
-    ordered = sorted((*rows, *new), key=_measure_move, reverse=True)
+    ordered = sorted((*rows, *new_rows), key=_compute_absolute_change, reverse=True)
     first = min(
         (row for row in ordered if row.key.batch == rows[0].key.batch),
         key=lambda row: 0 if row.key.layer else 1 if row.key.direction else 2,
@@ -571,7 +578,7 @@ def _build_quantity_cause(
     return QuantityCause(first, total, other_rows)
 
 
-def _measure_move(row: JudgedQuantity) -> float:
+def _compute_absolute_change(row: JudgedQuantity) -> float:
     """Return how far a value moved, in its own unit: of kernels the launches that came and went, of
     sessions the newest; a text has no distance."""
     old, new = map(_convert_value_to_numbers, (row.before, row.after))

@@ -28,14 +28,18 @@ from perfctl.orchestrator.compare.quantities import (
     PEAK_MEMORY,
     STEP_TIME,
     UNATTRIBUTED,
-    observe_memory,
+    observe_memory_and_launches,
     observe_times,
 )
-from perfctl.orchestrator.compare.sides import FACTS, explain_busy_cpu, select_newest_repeats
+from perfctl.orchestrator.compare.sides import (
+    FACTS,
+    explain_cpu_contention,
+    select_newest_repeats_by_profiler,
+)
 from perfctl.orchestrator.counts.counters.amd import is_amd_run
-from perfctl.orchestrator.estimate.flops.engine import BACKWARD, is_fused_only
+from perfctl.orchestrator.estimate.flops.engine import BACKWARD, is_fused_kernel_recomputation
 from perfctl.orchestrator.estimate.step import Estimate
-from perfctl.orchestrator.ledger.ledger import describe_method_and_tile
+from perfctl.orchestrator.ledger.ledger import describe_kernel_method_and_tile
 from perfctl.orchestrator.ledger.prepared import (
     DerivedRun,
     PreparedRun,
@@ -43,7 +47,7 @@ from perfctl.orchestrator.ledger.prepared import (
     format_study_heading,
     group_into_studies,
     join_gradients_to_backward,
-    split_fused_kernels,
+    split_fused_kernels_between_layers,
 )
 from perfctl.orchestrator.ledger.timing import rank_profiler_clock
 from perfctl.records.paper import LayerCall, OpShape
@@ -61,13 +65,15 @@ _NOT_FACTS = ("batch", "host", "origin", "steps", "threads of the host", "seed",
 """Of a run, not of a study; or drawn anew each time."""
 
 
-def measure_model(estimates: Mapping[int, Estimate]) -> MeasuredQuantities:
+def collect_model_quantities(estimates: Mapping[int, Estimate]) -> MeasuredQuantities:
     """Batch size -> one estimated step: the whole, then each layer by direction in the
     network's order."""
     places: dict[QuantityPlace, Values] = {}
     unknown: dict[str, str] = {}
     for batch, estimate in estimates.items():
-        places |= _sum_by_place(_list_model_quantities(QuantityPlace(batch=batch), estimate))
+        places |= _sum_quantities_by_location(
+            _list_model_quantities(QuantityPlace(batch=batch), estimate)
+        )
         for direction, totals in (("forward", estimate.forward), ("backward", estimate.backward)):
             if totals.missing:
                 names = ", ".join(dict.fromkeys(name for name, _ in totals.missing))
@@ -97,11 +103,11 @@ def _list_model_quantities(base: QuantityPlace, estimate: Estimate) -> Numbers:
 
 
 def _list_formula_quantities(
-    base: QuantityPlace, calls: Iterable[LayerCall], no_layer: str
+    base: QuantityPlace, calls: Iterable[LayerCall], label_without_layer: str
 ) -> Numbers:
     """Yield what the formulas give for each call, of its direction and of its layer."""
     for call in calls:
-        if is_fused_only(call):
+        if is_fused_kernel_recomputation(call):
             continue
         direction = "backward" if call.direction in BACKWARD else call.direction
         of_direction = base._replace(direction=direction)
@@ -115,17 +121,23 @@ def _list_formula_quantities(
         ):
             if value is not None:
                 yield of_direction, quantity, value
-                yield of_direction._replace(layer=call.layer or no_layer), quantity, value
+                yield (
+                    of_direction._replace(layer=call.layer or label_without_layer),
+                    quantity,
+                    value,
+                )
 
 
-def _sum_by_place(numbers: Iterable[tuple[QuantityPlace, str, int]]) -> dict[QuantityPlace, Values]:
+def _sum_quantities_by_location(
+    numbers: Iterable[tuple[QuantityPlace, str, int]],
+) -> dict[QuantityPlace, Values]:
     counters: dict[QuantityPlace, Counter[str]] = defaultdict(Counter)
     for location, quantity, value in numbers:
         counters[location][quantity] += value
     return {**counters}
 
 
-def measure_runs(runs: Sequence[Run]) -> MeasuredQuantities:
+def collect_run_quantities(runs: Sequence[Run]) -> MeasuredQuantities:
     """The newest sweep of each study and batch size: its repeats show which counts are exact; its
     median time is one session."""
     places: dict[QuantityPlace, dict[str, Value]] = {}
@@ -136,7 +148,7 @@ def measure_runs(runs: Sequence[Run]) -> MeasuredQuantities:
         for batch in study.points or (None,):
             base = QuantityPlace(name, batch)
             of_batch = [run for run in study.runs if run.point == batch]
-            repeats = select_newest_repeats(of_batch)
+            repeats = select_newest_repeats_by_profiler(of_batch)
             complete = [run for runs in repeats.values() for run in runs]
             if of_batch and not complete:
                 reason = of_batch[-1].reason or "no reason was recorded"
@@ -145,7 +157,7 @@ def measure_runs(runs: Sequence[Run]) -> MeasuredQuantities:
             if any(run.report.counters for run in complete):
                 ops = ()
             for profiler in sorted(repeats, key=rank_profiler_clock):
-                _add_repeated_quantities(base, repeats[profiler], ops, places, unknown)
+                _add_quantities_equal_in_repeats(base, repeats[profiler], ops, places, unknown)
     return MeasuredQuantities(places, unknown, environment)
 
 
@@ -175,7 +187,7 @@ def _collect_study_environment(study: Study) -> dict[str, str]:
     return {name: text for name, text in facts.items() if text}
 
 
-def _add_repeated_quantities(
+def _add_quantities_equal_in_repeats(
     base: QuantityPlace,
     runs: Sequence[Run],
     ops: Sequence[OpShape],
@@ -185,7 +197,9 @@ def _add_repeated_quantities(
     """Add the quantities of one profiler's repeats that no profiler before it gave."""
     prepared = join_gradients_to_backward(
         [
-            split_fused_kernels(PreparedRun(run, run.precision if run.workload else None))
+            split_fused_kernels_between_layers(
+                PreparedRun(run, run.precision if run.workload else None)
+            )
             for run in runs
         ]
     )
@@ -209,7 +223,7 @@ def _add_repeated_quantities(
     times = [time for run in prepared if (time := _compute_median_step_ns(run)) is not None]
     if TIME in places.get(base, {}) or not times or len(times) < len(prepared):
         return
-    if (busy := explain_busy_cpu(runs)) is not None:
+    if (busy := explain_cpu_contention(runs)) is not None:
         unknown[f"{base.name}: {TIME}"] = busy
     else:
         places.setdefault(base, {})[TIME] = (float(f"{statistics.median(times):.5g}"),)
@@ -225,7 +239,7 @@ def _compute_median_step_ns(run: PreparedRun) -> float | None:
     return next(medians, None)
 
 
-def _place_ledger_key(base: QuantityPlace, key: tuple[str, str] | None) -> QuantityPlace:
+def _build_ledger_key_position(base: QuantityPlace, key: tuple[str, str] | None) -> QuantityPlace:
     layer, direction = key or ("", "")
     return base._replace(
         layer=layer or ("" if direction == "optimizer" else UNATTRIBUTED), direction=direction
@@ -240,65 +254,68 @@ def _list_run_quantities(
     numbers = [number for number in formulas if number[-1] != 0]
     for op in run.report.ops:
         numbers.append((base._replace(direction=op.direction), "operations", op.calls))
-    for location, sums in _sum_by_place(numbers).items():
+    for location, sums in _sum_quantities_by_location(numbers).items():
         yield from ((location, quantity, value) for quantity, value in sums.items())
     if item.step_count:
         yield base, "steps", item.step_count
     elif run.report.kernels:
         yield base, SETUP, "counts cover the complete report, whose number of steps is unknown"
-    recorded = observe_memory(item)
+    recorded = observe_memory_and_launches(item)
     if LAUNCHES in recorded:
-        yield base, "launches", _convert_to_integer(recorded[LAUNCHES].values[0])
+        yield base, "launches", _convert_to_integer_if_integral(recorded[LAUNCHES].values[0])
     yield from _list_kernel_quantities(base, item)
     if run.report.counters:
-        yield from _list_executed_quantities(base, item, "counted", unknown)
+        yield from _list_executed_flops_and_dram(base, item, "counted", unknown)
     elif ops and run.report.kernels and not is_amd_run(run):  # the rules are of NVIDIA's kernels
         derived_run = DerivedRun(run, item.precision, item.recorded, tuple(ops))
         if any(count.ffma or count.tensor for count in derived_run.instructions_by_launch.values()):
-            yield from _list_executed_quantities(base, derived_run, "derived", unknown)
+            yield from _list_executed_flops_and_dram(base, derived_run, "derived", unknown)
     if PEAK_MEMORY in recorded:
-        yield base, "allocated", _convert_to_integer(recorded[PEAK_MEMORY].values[0])
+        yield base, "allocated", _convert_to_integer_if_integral(recorded[PEAK_MEMORY].values[0])
 
 
 def _list_kernel_quantities(base: QuantityPlace, item: PreparedRun) -> Counts:
     by_place: dict[QuantityPlace, list[Kernel]] = defaultdict(list)
     for kernel, key in item.measured_launches:
-        by_place[_place_ledger_key(base, key)].append(kernel)
+        by_place[_build_ledger_key_position(base, key)].append(kernel)
     steps = item.step_count or 1
     for location, kernels in by_place.items():
         names = Counter(kernel.name for kernel in kernels)
-        yield location, "launches", _convert_to_integer(len(kernels) / steps)
+        yield location, "launches", _convert_to_integer_if_integral(len(kernels) / steps)
         yield (
             location,
             "kernels",
-            {name: _convert_to_integer(names[name] / steps) for name in sorted(names)},
+            {name: _convert_to_integer_if_integral(names[name] / steps) for name in sorted(names)},
         )
         shapes = [(k.grid_x, k.grid_y, k.grid_z, k.block_x, k.block_y, k.block_z) for k in kernels]
         if not any(None in shape for shape in shapes):
             threads = sum(math.prod(side or 0 for side in shape) for shape in shapes)
-            yield location, "threads", _convert_to_integer(threads / steps)
+            yield location, "threads", _convert_to_integer_if_integral(threads / steps)
         if ways := sorted(
-            {way for name in names if (way := describe_method_and_tile(name)) is not None}
+            {way for name in names if (way := describe_kernel_method_and_tile(name)) is not None}
         ):
             yield location, "algorithm", "; ".join(ways)
 
 
-def _convert_to_integer(value: float) -> float:
+def _convert_to_integer_if_integral(value: float) -> float:
     """Return a whole number as an integer."""
     return int(value) if value.is_integer() else value
 
 
-def _list_executed_quantities(
-    base: QuantityPlace, run: PreparedRun, how: str, unknown: dict[str, str]
+def _list_executed_flops_and_dram(
+    base: QuantityPlace, run: PreparedRun, figure_state: str, unknown: dict[str, str]
 ) -> Counts:
     """``how``: "counted" or "derived"; only sums that lack nothing."""
-    works = [(base, run.whole_work)]
-    works += [(_place_ledger_key(base, key), work) for key, work in run.work_by_key.items()]
+    works = [(base, run.counted_step_work)]
+    works += [
+        (_build_ledger_key_position(base, key), work)
+        for key, work in run.counted_work_by_layer_direction.items()
+    ]
     for location, work in works:
         if work is None:
             continue
-        for quantity, figure in ((f"{how}_flops", work.total), ("dram_bytes", work.dram)):
-            is_exact = figure.state == how and not figure.lower_bound
+        for quantity, figure in ((f"{figure_state}_flops", work.total), ("dram_bytes", work.dram)):
+            is_exact = figure.state == figure_state and not figure.lower_bound
             name = f"{location.name}: {quantity}"
             if figure.value is not None and is_exact:
                 yield location, quantity, figure.value
@@ -306,7 +323,7 @@ def _list_executed_quantities(
                 state = "a lower bound" if figure.lower_bound else figure.state
                 reason = figure.reason or "some launches have no value"
                 unknown[name] = f"{state}: {reason}"
-            elif how == "counted":
+            elif figure_state == "counted":
                 unknown[name] = figure.reason or figure.state
             elif quantity != "dram_bytes":  # nothing derives bytes of DRAM
                 unknown[name] = (

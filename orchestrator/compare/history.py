@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 
 from perfctl.orchestrator.compare.changes import (
     LevelChange,
-    find_exact_changes,
+    find_every_value_change,
     find_significant_changes,
 )
 from perfctl.orchestrator.compare.quantities import (
@@ -22,12 +22,16 @@ from perfctl.orchestrator.compare.quantities import (
     STEP_TIME,
     observe_all_quantities,
 )
-from perfctl.orchestrator.compare.sides import FACTS, explain_busy_cpu, read_commit
+from perfctl.orchestrator.compare.sides import (
+    FACTS,
+    explain_cpu_contention,
+    format_commit_and_changes,
+)
 from perfctl.orchestrator.ledger.prepared import (
     PreparedRun,
     format_study_heading,
     group_into_studies,
-    split_fused_kernels,
+    split_fused_kernels_between_layers,
 )
 from perfctl.records.run import Run
 
@@ -120,7 +124,7 @@ class HistorySeries:
     def unit(self) -> str:
         return QUANTITIES[self.what.quantity]
 
-    def get_points_around(self, change: LevelChange) -> tuple[int, int]:
+    def get_points_before_and_after(self, change: LevelChange) -> tuple[int, int]:
         """Return the line's last point before a change, and its first one after it."""
         return self.points[change.after - 1], self.points[change.after]
 
@@ -169,10 +173,12 @@ class History:
     lines: tuple[HistoryLine, ...]
 
 
-def reduce_run(run: Run, store: int) -> HistoryRun:
+def extract_history_run(run: Run, store_index: int) -> HistoryRun:
     """Return a run, reduced to its quantities."""
     values: dict[SeriesKey, float] = {}
-    for key, observed in observe_all_quantities(split_fused_kernels(PreparedRun(run))).items():
+    for key, observed in observe_all_quantities(
+        split_fused_kernels_between_layers(PreparedRun(run))
+    ).items():
         series_key = WHOLE_STEP.get(key)
         if key[:2] == ("layer", "time"):
             series_key = SeriesKey("layer", key.layer, key.direction)
@@ -181,17 +187,17 @@ def reduce_run(run: Run, store: int) -> HistoryRun:
     (study,) = group_into_studies([run])
     return HistoryRun(
         run=run.id,
-        store=store,
+        store=store_index,
         sweep=run.sweep_id,
         name=format_study_heading(study),
         batch=run.batch_size,
         profiler=run.profiler,
         started_at=run.started_at,
-        commit=read_commit(run),
+        commit=format_commit_and_changes(run),
         commit_time=run.report.environment.get("commit_time"),
         facts={fact.name: text for fact in FACTS if (text := fact.read(run)) is not None},
         values=values,
-        busy=explain_busy_cpu([run]),
+        busy=explain_cpu_contention([run]),
     )
 
 
@@ -246,7 +252,7 @@ def _find_or_add_line(lines: list[HistoryLine], run: HistoryRun) -> HistoryLine:
                 if fact.blocks
                 and (old := line.facts.get(fact.name)) is not None
                 and (new := run.facts.get(fact.name)) is not None
-                and not fact.is_same((old,), (new,))
+                and not fact.is_same_on_both_sides((old,), (new,))
             )
             if not why_apart:
                 return line
@@ -287,7 +293,7 @@ def _build_series_of_line(line: HistoryLine, gate: float) -> Iterator[HistorySer
             if (values := [run.values[series_key] for run in point if series_key in run.values])
         }
         medians = [statistics.median(values) for values in repeats.values()]
-        changes = find_exact_changes(medians)
+        changes = find_every_value_change(medians)
         # every change counts if all repeats agree; what is not counted by definition also keeps
         # each of its levels for two points, or has repeats
         is_exact = series_key.quantity in EXACT and all(
@@ -302,7 +308,9 @@ def _build_series_of_line(line: HistoryLine, gate: float) -> Iterator[HistorySer
             changes = []
         elif not is_exact:
             count = layers if series_key.quantity == "layer" else 1
-            changes = find_significant_changes(medians, series=count, gate=gate)
+            changes = find_significant_changes(
+                medians, series_count=count, min_relative_change=gate
+            )
         yield HistorySeries(
             what=series_key,
             points=tuple(repeats),

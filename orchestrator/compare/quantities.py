@@ -13,13 +13,13 @@ from typing import Annotated, ClassVar, Generic, NamedTuple, TypeVar
 from perfctl.orchestrator.counts.figure import Figure, sum_figures
 from perfctl.orchestrator.ledger.ledger import OUTSIDE, build_ledger
 from perfctl.orchestrator.ledger.prepared import PreparedRun, group_into_studies
-from perfctl.orchestrator.ledger.sweep import read_memory_peaks
+from perfctl.orchestrator.ledger.sweep import read_memory_bytes_by_label
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS
 from perfctl.orchestrator.statistics import (
     RatioInterval,
     UntestedRatio,
-    compare_samples,
-    compute_95_interval_of_mean,
+    compute_b_over_a_interval,
+    compute_geometric_mean_95_interval,
 )
 from perfctl.records.report import Kernel
 
@@ -85,16 +85,21 @@ class ObservedQuantity:
 
 def observe_all_quantities(run: PreparedRun) -> dict[QuantityKey, ObservedQuantity]:
     """Return every quantity of a run."""
-    return observe_times(run) | _observe_energy(run) | observe_memory(run) | observe_flops(run)
+    return (
+        observe_times(run)
+        | _observe_energy_and_delay_product(run)
+        | observe_memory_and_launches(run)
+        | observe_executed_flops(run)
+    )
 
 
-def observe_memory(run: PreparedRun) -> dict[QuantityKey, ObservedQuantity]:
+def observe_memory_and_launches(run: PreparedRun) -> dict[QuantityKey, ObservedQuantity]:
     """Return memory as the run recorded it, and how many kernels it launched."""
     observed = {
         QuantityKey("step", "memory", name): ObservedQuantity(
             (float(size),), "memory as the run recorded it"
         )
-        for name, size in read_memory_peaks(run.run).items()
+        for name, size in read_memory_bytes_by_label(run.run).items()
     }
     if run.measured_launches:
         count = len({kernel.launch for kernel, _ in run.measured_launches}) / (run.step_count or 1)
@@ -109,7 +114,7 @@ def observe_times(run: PreparedRun) -> dict[QuantityKey, ObservedQuantity]:
     )
 
 
-def observe_flops(run: PreparedRun) -> dict[QuantityKey, ObservedQuantity]:
+def observe_executed_flops(run: PreparedRun) -> dict[QuantityKey, ObservedQuantity]:
     """Return the executed FLOPs of a step, by layer and direction and in all."""
     if not run.run.report.counters:
         return {}
@@ -145,7 +150,7 @@ def _observe_flop_figure(figure: Figure) -> ObservedQuantity:
     )
 
 
-def _observe_energy(run: PreparedRun) -> dict[QuantityKey, ObservedQuantity]:
+def _observe_energy_and_delay_product(run: PreparedRun) -> dict[QuantityKey, ObservedQuantity]:
     """Return the energy of a step of all GPUs, and times the step's time, if all are known."""
     energies = run.usage.device_energies
     joules = [energy.per_step for energy in energies if energy.per_step is not None]
@@ -345,7 +350,7 @@ def _compare_quantity(
     row = ComparedRow(key, before, after, name=key.name, basis=basis)
     if before and after:
         change = after.median / before.median - 1 if before.median else None
-        return _test_row(replace(row, change=change), before, after, a, b)
+        return _judge_row_or_compute_p(replace(row, change=change), before, after, a, b)
     side, other, result = ("A", "B", GONE) if before else ("B", "A", NEW)
     number = before or after
     if key.level == "step" or number is None:
@@ -371,7 +376,7 @@ def _summarize_side(
     launches = [run.launches for run in runs if run.launches is not None]
     return SideFigure(
         median=compute_median(medians),
-        interval=compute_95_interval_of_mean(medians),
+        interval=compute_geometric_mean_95_interval(medians),
         low=min(medians),
         high=max(medians),
         runs=len(runs),
@@ -382,7 +387,7 @@ def _summarize_side(
     )
 
 
-def _test_row(
+def _judge_row_or_compute_p(
     row: ComparedRow,
     before: SideFigure,
     after: SideFigure,
@@ -401,7 +406,7 @@ def _test_row(
     if row.key.quantity == "memory" and is_equal:
         return replace(row, result=EQUAL, reason="the same in every run")
     if row.key.quantity == "memory" and is_constant:
-        return _compare_memory_bytes(row, len(a), len(b))
+        return _judge_constant_memory_change(row, len(a), len(b))
     if len({run.basis for run in both}) > 1:
         return replace(row, reason=f"different clocks: {row.basis}")
     if not all(run.trusted for run in both):
@@ -412,7 +417,7 @@ def _test_row(
             for side, number in (("A", before), ("B", after))
         )
         return replace(row, reason=f"in {' and '.join(in_runs)}: not in every repeat")
-    test = compare_samples([run.values for run in a], [run.values for run in b])
+    test = compute_b_over_a_interval([run.values for run in a], [run.values for run in b])
     if isinstance(test, UntestedRatio):
         return replace(row, reason=test.reason, needs_repeats=test.needs_repeats)
     ends = (test.low - 1, test.high - 1)
@@ -440,7 +445,7 @@ def _compare_flop_counts(
     return replace(row, result=DIFFERS, reason=reason)
 
 
-def _compare_memory_bytes(row: ComparedRow, runs_a: int, runs_b: int) -> ComparedRow:
+def _judge_constant_memory_change(row: ComparedRow, runs_a: int, runs_b: int) -> ComparedRow:
     """Return a row whose sides have another figure each, the same in all of its runs."""
     if min(runs_a, runs_b) < 2:
         single = f"{'A' if runs_a < runs_b else 'B'} is one run"
@@ -455,13 +460,13 @@ def _compare_memory_bytes(row: ComparedRow, runs_a: int, runs_b: int) -> Compare
 
 
 def judge_row_by_p_value(
-    row: ComparedRow, adjusted: float, *, gate: float, alpha: float
+    row: ComparedRow, adjusted_p: float, *, gate: float, alpha: float
 ) -> ComparedRow:
     """Return a row that has a p-value with its result: significant, and larger than the gate."""
     change = row.change or 0.0
     # The medians must move in the direction of the interval.
     is_same_side = row.interval is None or (change > 0) == (sum(row.interval) > 0)
-    if adjusted >= alpha or not is_same_side:
+    if adjusted_p >= alpha or not is_same_side:
         result = NOT_SHOWN
     elif abs(change) <= gate:
         result = WITHIN
@@ -469,4 +474,4 @@ def judge_row_by_p_value(
         result = LARGER if change > 0 else SMALLER
     else:
         result = SLOWER if change > 0 else FASTER
-    return replace(row, adjusted=adjusted, result=result)
+    return replace(row, adjusted=adjusted_p, result=result)

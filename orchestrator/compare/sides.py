@@ -18,9 +18,9 @@ from perfctl.orchestrator.ledger.prepared import (
     group_into_studies,
 )
 from perfctl.orchestrator.ledger.timing import rank_profiler_clock
-from perfctl.orchestrator.ledger.usage.served import find_constant_sequence_count
+from perfctl.orchestrator.ledger.usage.served import find_constant_sequences_per_step
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT
-from perfctl.records.run import Point, Run, format_point, get_sort_size
+from perfctl.records.run import Point, Run, format_sweep_point, get_batch_size_sort_key
 
 NOT_RECORDED = "not recorded"
 CPU_BUSY_SHARE_MAX = 0.05
@@ -75,7 +75,7 @@ class RunFact(NamedTuple):
         """Return the distinct values that these runs recorded, sorted."""
         return tuple(sorted({text for run in runs if (text := self.read(run)) is not None}))
 
-    def is_same(self, a: Sequence[str], b: Sequence[str]) -> bool:
+    def is_same_on_both_sides(self, a: Sequence[str], b: Sequence[str]) -> bool:
         """Return whether both sides have this fact in common, numbers within the tolerance."""
         numbers = [
             [float(number) for text in side for number in re.findall(r"\d+(?:\.\d+)?", text)]
@@ -88,19 +88,19 @@ class RunFact(NamedTuple):
         return a == b and not (self.blocks or self.software)
 
 
-def _make_environment_reader(key: str, *, is_for_cpu: bool = False) -> Callable[[Run], str | None]:
+def _make_environment_reader(key: str, *, only_on_cpu: bool = False) -> Callable[[Run], str | None]:
     """Return a reader of a recorded value; ``is_for_cpu``: it matters only if the CPU is what is
     timed."""
 
     def read_value(run: Run) -> str | None:
-        if is_for_cpu and run.device_kind != "cpu":
+        if only_on_cpu and run.device_kind != "cpu":
             return None
         return run.report.environment.get(key)
 
     return read_value
 
 
-def read_commit(run: Run) -> str | None:
+def format_commit_and_changes(run: Run) -> str | None:
     """Return "1a2b3c4d5e6f" or "1a2b3c4d5e6f + changes": the commit of the user's code, None if it
     was not recorded."""
     commit = run.report.environment.get("commit")
@@ -108,14 +108,14 @@ def read_commit(run: Run) -> str | None:
     return f"{commit[:12]}{' + changes' if changed else ''}" if commit else None
 
 
-def _read_sampled_clock(run: Run) -> str | None:
+def _format_median_sampled_sm_clock(run: Run) -> str | None:
     samples = [sample for sample in run.report.samples if sample.sm_clock_hz]
     busy = [sample for sample in samples if sample.gpu_utilisation]
     clocks = [sample.sm_clock_hz for sample in busy or samples if sample.sm_clock_hz]
     return f"{statistics.median(clocks) / 1e6:.0f} MHz" if clocks else None
 
 
-def _make_information(name: str, key: str = "") -> RunFact:
+def _make_nonblocking_fact(name: str, key: str = "") -> RunFact:
     """Return a fact that is stated only; ``key``: of the recorded value, if not the name."""
     return RunFact(name, False, _INFORMATION, _make_environment_reader(key or name))
 
@@ -136,7 +136,9 @@ FACTS = (
         "sequences",
         True,
         _OTHER_WORK,
-        lambda run: None if (number := find_constant_sequence_count(run)) is None else str(number),
+        lambda run: (
+            None if (number := find_constant_sequences_per_step(run)) is None else str(number)
+        ),
     ),
     RunFact("device", True, "the difference may come from the machine", get_device_label),
     RunFact(
@@ -149,7 +151,7 @@ FACTS = (
         "SM clock while it ran",
         True,
         "the devices ran at different clocks",
-        _read_sampled_clock,
+        _format_median_sampled_sm_clock,
         0.05,
     ),
     *(
@@ -175,7 +177,7 @@ FACTS = (
         software=True,
     ),
     *(
-        RunFact(name, True, reason, _make_environment_reader(name, is_for_cpu=True))
+        RunFact(name, True, reason, _make_environment_reader(name, only_on_cpu=True))
         for name, reason in (
             ("cpu_model", "processors with the same name differ in speed"),
             ("cpu_capability", "torch uses other instructions"),
@@ -191,20 +193,20 @@ FACTS = (
         "another clock timed the steps",
         _make_environment_reader("clock"),
     ),
-    RunFact("commit", False, "your code may differ", read_commit, software=True),
+    RunFact("commit", False, "your code may differ", format_commit_and_changes, software=True),
     RunFact(
         "profiler version",
         False,
         "profilers add different overhead to a step",
         lambda run: run.profiler_version,
     ),
-    *map(_make_information, ("perfctl", "python", "torchvision")),
+    *map(_make_nonblocking_fact, ("perfctl", "python", "torchvision")),
     RunFact("host", False, _INFORMATION, lambda run: run.host),
-    *map(_make_information, ("kernel", "cpu", "cpu_count")),
-    _make_information("threads of the host", "threads"),
+    *map(_make_nonblocking_fact, ("kernel", "cpu", "cpu_count")),
+    _make_nonblocking_fact("threads of the host", "threads"),
     RunFact("origin", False, _INFORMATION, lambda run: run.origin),
-    *(_make_information(name, f"option:{name}") for name in ("steps", "warmup", "data")),
-    _make_information("seed"),
+    *(_make_nonblocking_fact(name, f"option:{name}") for name in ("steps", "warmup", "data")),
+    _make_nonblocking_fact("seed"),
 )
 
 
@@ -224,7 +226,7 @@ def compare_run_facts(
             continue
         text_a, text_b = (", ".join(values) or NOT_RECORDED for values in (values_a, values_b))
         facts.append((fact.name, text_a, text_b))
-        if fact.is_same(values_a, values_b):
+        if fact.is_same_on_both_sides(values_a, values_b):
             continue
         mixed = fact.software and max(len(values_a), len(values_b)) > 1
         blocks = (fact.blocks or mixed) and bool(values_a) and bool(values_b)
@@ -233,7 +235,7 @@ def compare_run_facts(
     return tuple(differences), tuple(facts)
 
 
-def explain_busy_cpu(runs: Iterable[Run]) -> str | None:
+def explain_cpu_contention(runs: Iterable[Run]) -> str | None:
     """Return why times on this CPU are those of other programs too; None if they are not, or if
     nothing was recorded.
 
@@ -321,7 +323,9 @@ def align_runs_of_sides(a: Sequence[Run], b: Sequence[Run]) -> StudyAlignment:
 
     If each side has one batch size, they form a pair; different sizes block it.
     """
-    pairs, rest_a, rest_b = _pair_studies(list(group_into_studies(a)), list(group_into_studies(b)))
+    pairs, rest_a, rest_b = _pair_most_similar_studies(
+        list(group_into_studies(a)), list(group_into_studies(b))
+    )
     opposed: list[OpposedRuns] = []
     only_a, only_b = (
         [format_study_heading(study) for study in unmatched] for unmatched in (rest_a, rest_b)
@@ -329,12 +333,15 @@ def align_runs_of_sides(a: Sequence[Run], b: Sequence[Run]) -> StudyAlignment:
     failed: list[str] = []
     for first, second in pairs:
         name = format_study_heading(first)
-        runs_a, runs_b = _group_repeats_by_batch(first), _group_repeats_by_batch(second)
+        runs_a, runs_b = (
+            _group_newest_repeats_by_batch(first),
+            _group_newest_repeats_by_batch(second),
+        )
         if len(runs_a) == len(runs_b) == 1:
             opposed.append(OpposedRuns(name, *runs_a.values(), *runs_b.values()))
             continue
         for size, runs in runs_a.items():
-            run_name = f"{name}, {format_point(size, 'batch None')}"
+            run_name = f"{name}, {format_sweep_point(size, 'batch None')}"
             sized = [] if size is None else second.list_runs_at(size)
             tries = [item.run for item in sized if item.run.status != "ok"]
             if size in runs_b:
@@ -345,14 +352,14 @@ def align_runs_of_sides(a: Sequence[Run], b: Sequence[Run]) -> StudyAlignment:
             else:
                 only_a.append(run_name)
         only_b += [
-            f"{format_study_heading(second)}, {format_point(size, 'batch None')}"
+            f"{format_study_heading(second)}, {format_sweep_point(size, 'batch None')}"
             for size in runs_b
             if size not in runs_a
         ]
     return StudyAlignment(tuple(opposed), tuple(only_a), tuple(only_b), tuple(failed))
 
 
-def select_newest_repeats(runs: Iterable[Run]) -> dict[str, tuple[Run, ...]]:
+def select_newest_repeats_by_profiler(runs: Iterable[Run]) -> dict[str, tuple[Run, ...]]:
     """Return profiler -> its complete runs of its newest sweep: runs of one sweep are repeats."""
     complete = [run for run in runs if run.status == "ok"]
     newest: dict[str, int] = {}
@@ -372,7 +379,7 @@ def list_shared_profilers(a: Iterable[Run], b: Iterable[Run]) -> tuple[str, ...]
     return tuple(sorted(both, key=lambda profiler: (rank_profiler_clock(profiler), profiler)))
 
 
-def _pair_studies(
+def _pair_most_similar_studies(
     a: list[Study], b: list[Study]
 ) -> tuple[list[tuple[Study, Study]], list[Study], list[Study]]:
     """Return (pairs in the order of A, studies of A only, studies of B only)."""
@@ -403,16 +410,18 @@ def _count_study_differences(a: Study, b: Study) -> float | None:
         a.precision != b.precision,
         a.device != b.device,
     ]
-    common_batches = _group_repeats_by_batch(a).keys() & _group_repeats_by_batch(b).keys()
+    common_batches = (
+        _group_newest_repeats_by_batch(a).keys() & _group_newest_repeats_by_batch(b).keys()
+    )
     return sum(differ) + (0.0 if common_batches else 0.5)
 
 
-def _group_repeats_by_batch(study: Study) -> dict[Point, tuple[Run, ...]]:
+def _group_newest_repeats_by_batch(study: Study) -> dict[Point, tuple[Run, ...]]:
     """Return batch size, or value of other parameters, -> the newest repeats of each profiler, in
     order."""
     points = dict.fromkeys(run.point for run in study.runs if run.status == "ok")
     repeats = {
-        point: select_newest_repeats(run for run in study.runs if run.point == point)
-        for point in sorted(points, key=get_sort_size)
+        point: select_newest_repeats_by_profiler(run for run in study.runs if run.point == point)
+        for point in sorted(points, key=get_batch_size_sort_key)
     }
     return {size: tuple(chain(*runs.values())) for size, runs in repeats.items()}

@@ -30,14 +30,14 @@ from perfctl.orchestrator.compare.sides import (
     NOT_RECORDED,
     FactDifference,
     compare_run_facts,
-    explain_busy_cpu,
+    explain_cpu_contention,
 )
 from perfctl.orchestrator.counts.hardware.peaks import DevicePeaks
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.ledger.arm_figures import (
     ArmFigures,
     EpochFigures,
-    compute_arm_figures,
+    compute_figures_of_newest_run,
     list_epochs,
 )
 from perfctl.orchestrator.ledger.prepared import PreparedRun, get_device_label
@@ -46,8 +46,8 @@ from perfctl.orchestrator.statistics import (
     WIDEST,
     UntestedRatio,
     WideInterval,
-    compare_samples,
-    judge_ratio_interval,
+    compute_b_over_a_interval,
+    explain_wide_ratio_interval,
 )
 from perfctl.records.report import pluralize_count
 from perfctl.records.run import Run
@@ -187,7 +187,7 @@ APART = 1.1
 """Speedups of steps and of epochs that differ by less than this factor count as equal."""
 
 
-def check_allowed_facts(names: Iterable[str]) -> frozenset[str]:
+def validate_allowed_fact_names(names: Iterable[str]) -> frozenset[str]:
     """Return the facts that may differ. Raises UsageError for one that is not known."""
     allowed = frozenset(names)
     for name in sorted(allowed - set(ALLOWED)):
@@ -195,7 +195,7 @@ def check_allowed_facts(names: Iterable[str]) -> frozenset[str]:
     return allowed
 
 
-def compare_speedup_arms(
+def compare_all_arms_with_first(
     arms: Sequence[Arm], *, allowed: Iterable[str] = (), peaks: Sequence[DevicePeaks] = ()
 ) -> NetworkSpeedup:
     """Compare every arm with the first. Raises ValueError with fewer than two arms that have a
@@ -215,7 +215,7 @@ def compare_speedup_arms(
             "; ".join(f"{label}: {reason}" for label, reason in failed) or "one arm alone"
         )
     base, first = complete[0], complete[0].runs[0]
-    facts = tuple(compute_arm_figures(arm.label, arm.runs, peaks) for arm in complete)
+    facts = tuple(compute_figures_of_newest_run(arm.label, arm.runs, peaks) for arm in complete)
     against = tuple(_compare_with_first_arm(base, arm, frozenset(allowed)) for arm in complete[1:])
     return NetworkSpeedup(
         first.workload,
@@ -240,11 +240,11 @@ def _compare_with_first_arm(base: Arm, arm: Arm, allowed: frozenset[str]) -> Arm
         return ArmComparison(arm.label, reasons, differences, (), ())
     first, second = _collect_times_by_key(base.runs), _collect_times_by_key(arm.runs)
     lines = tuple(
-        compute_gain_line(key, first.get(key, []), second.get(key, []))
+        compute_speedup_with_interval(key, first.get(key, []), second.get(key, []))
         for key in dict.fromkeys((*first, *second))
     )
     for side in (base, arm):
-        if (busy := explain_busy_cpu(side.runs)) is not None:
+        if (busy := explain_cpu_contention(side.runs)) is not None:
             reason = f"on {side.label}, {busy}"
             lines = tuple(
                 GainLine(line.key, line.before, line.after, reason=reason) for line in lines
@@ -314,7 +314,7 @@ def _collect_times_by_key(runs: Sequence[Run]) -> dict[GainKey, list[tuple[float
     return values
 
 
-def compute_gain_line(
+def compute_speedup_with_interval(
     key: GainKey, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]
 ) -> GainLine:
     """Return how many times faster ``b`` is than ``a``, or why that is unknown.
@@ -334,7 +334,7 @@ def compute_gain_line(
         if min(len(a), len(b)) < 2:
             reason = "one epoch has no spread; run 2 or more epochs, or 5 repeats"
             return replace(line, reason=reason)
-    test = compare_samples(a, b)
+    test = compute_b_over_a_interval(a, b)
     if isinstance(test, UntestedRatio):
         return replace(line, reason=test.reason)
     basis = test.basis
@@ -351,7 +351,7 @@ def compute_gain_line(
         result=SLOWER if test.low > 1 else FASTER if test.high < 1 else NOT_SHOWN,
     )
     now = min(len(a[0]), len(b[0])) if unit == "steps" else max(min(len(a), len(b)), 2)
-    wide = judge_ratio_interval(test, now, unit)
+    wide = explain_wide_ratio_interval(test, now, unit)
     if wide is None:
         return replace(line, gain=gain)
     return replace(line, reason=wide.reason, uncertain=UncertainGain(gain, wide.more, unit))
@@ -400,7 +400,7 @@ def compute_amdahl_gains(lines: Sequence[GainLine]) -> tuple[AmdahlGain, ...]:
     return tuple(sorted(parts, key=lambda part: -part.gain.value))
 
 
-def read_speedups(content: bytes) -> list[NetworkSpeedup]:
+def parse_speedups_json(content: bytes) -> list[NetworkSpeedup]:
     """Return the speedups that ``--json`` wrote. Raises ValueError for other content."""
     written = msgspec.json.decode(content)
     studies = written if isinstance(written, list) else [written]
@@ -439,7 +439,7 @@ def compute_times_to_quality(arms: Sequence[ArmFigures]) -> tuple[TimeToQuality,
     return tuple(results)
 
 
-def group_arms_by_network(
+def group_training_runs_into_arms(
     runs: Sequence[Run],
 ) -> tuple[dict[str, dict[int | None, list[Arm]]], list[tuple[str, str]]]:
     """Return workload -> batch size -> arms, of runs that train under one profiler, those of torch
@@ -451,14 +451,14 @@ def group_arms_by_network(
     absent: list[tuple[str, str]] = []
     trained = [run for run in runs if run.mode == "train" and run.profiler != "none"]
     for network in dict.fromkeys(run.workload for run in trained if run.workload):
-        if arms := _group_arms_by_batch(
+        if arms := _group_network_runs_into_arms(
             [run for run in trained if run.workload == network], network, absent
         ):
             networks[network] = arms
     return networks, absent
 
 
-def _group_arms_by_batch(
+def _group_network_runs_into_arms(
     runs: Sequence[Run], network: str, absent: list[tuple[str, str]]
 ) -> dict[int | None, list[Arm]]:
     """Return batch size -> arms, of the profiler and the network's form that the newest runs have;
@@ -473,7 +473,7 @@ def _group_arms_by_batch(
     if other_count := len(runs) - len(alike):
         description = f"{pluralize_count(other_count, 'other run')} of {network}"
         absent.append((description, "another profiler, or other sizes"))
-    labels = _label_arms(alike)
+    labels = _label_runs_by_device_precision(alike)
     if len(set(labels.values())) < 2:
         reason = "alone; a comparison needs two devices or precisions"
         absent.append((network, f"its runs are of {labels[alike[0].id]} {reason}"))
@@ -498,7 +498,7 @@ def _rank_arm_label(label: str) -> int:
     return ARMS.index(plain) if plain in ARMS else len(ARMS)
 
 
-def _label_arms(runs: Sequence[Run]) -> dict[int, str]:
+def _label_runs_by_device_precision(runs: Sequence[Run]) -> dict[int, str]:
     """Return run -> "cpu", "cuda:bf16"; with the device's name where runs of one kind are of
     several devices."""
     kinds: dict[int, str] = {}

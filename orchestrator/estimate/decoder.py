@@ -10,7 +10,7 @@ from math import prod
 
 from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD
-from perfctl.orchestrator.estimate.flops.engine import count_layer_calls as layer_calls
+from perfctl.orchestrator.estimate.flops.engine import build_layer_calls_with_flops as layer_calls
 from perfctl.orchestrator.estimate.mfu import AttentionSizes, DecoderSizes
 from perfctl.orchestrator.estimate.step import Estimate
 from perfctl.records.decoder import DecoderFacts
@@ -30,11 +30,11 @@ def build_decoder_from_traces(
     name: str, traced: Sequence[Estimate], facts: DecoderFacts, seq: int, notes: tuple[str, ...]
 ) -> DecoderSizes:
     """From traces at LENGTHS, all of one sequence."""
-    forward = _fit_macs_to_length(
-        [_sum_macs_by_layer(trace, ("forward",)) for trace in traced], name
+    forward = _fit_token_macs_to_length(
+        [_sum_unmasked_macs_by_layer(trace, ("forward",)) for trace in traced], name
     )
-    fitted = _fit_macs_to_length(
-        [_sum_macs_by_layer(trace, ("forward", *BACKWARD)) for trace in traced], name
+    fitted = _fit_token_macs_to_length(
+        [_sum_unmasked_macs_by_layer(trace, ("forward", *BACKWARD)) for trace in traced], name
     )
     routers = _find_router_layers(traced[0])
     owned = {module.path for module in traced[0].modules if module.parameters}
@@ -80,10 +80,12 @@ def build_decoder_from_traces(
         counted = "formulas with N count each of them once"
         note = f"{abs(decoder.others):,} parameters {reason}; {counted}"
         decoder = replace(decoder, notes=(*decoder.notes, note))
-    return replace(decoder, unweighted=all_flops - sum(decoder.list_exact_terms().values()))
+    return replace(
+        decoder, unweighted=all_flops - sum(decoder.compute_exact_token_flops().values())
+    )
 
 
-def build_decoder_from_step(
+def build_decoder_from_recorded_step(
     name: str, calls: Sequence[LayerCall], ops: Sequence[OpShape]
 ) -> tuple[DecoderSizes, int, str | float] | None:
     """Return the model of one recorded training step, the step's tokens and what it recomputes;
@@ -154,7 +156,7 @@ def build_decoder_from_step(
     return decoder, tokens, {0.0: "none", 1.0: "full"}.get(share, share)
 
 
-def _sum_macs_by_layer(estimate: Estimate, directions: tuple[str, ...]) -> dict[str, int]:
+def _sum_unmasked_macs_by_layer(estimate: Estimate, directions: tuple[str, ...]) -> dict[str, int]:
     """Multiply-adds by layer, with attention as the complete square."""
     by_layer: dict[str, int] = {}
     unmasked = (
@@ -170,7 +172,9 @@ def _sum_macs_by_layer(estimate: Estimate, directions: tuple[str, ...]) -> dict[
     return by_layer
 
 
-def _fit_macs_to_length(traces: Sequence[dict[str, int]], name: str) -> dict[str, tuple[int, int]]:
+def _fit_token_macs_to_length(
+    traces: Sequence[dict[str, int]], name: str
+) -> dict[str, tuple[int, int]]:
     """Layer -> (multiply-adds of one token, of one query and one key): one token's work is a line
     of the length."""
     lines = {}

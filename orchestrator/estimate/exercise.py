@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.session import estimate, require_torch, silence_driver_warning
 from perfctl.orchestrator.estimate.sheets.layers import ManualCheckFacts
-from perfctl.orchestrator.estimate.sheets.network import list_pass_figures
+from perfctl.orchestrator.estimate.sheets.network import list_forward_and_backward_totals
 from perfctl.orchestrator.estimate.sheets.sheet import (
     SheetFigure,
     build_layer_sheet,
-    list_sheet_layers,
+    list_layers_with_operations,
 )
 from perfctl.orchestrator.estimate.sheets.slips import (
-    check_stated_value,
-    explain_finding,
+    diagnose_stated_value,
+    explain_check_finding,
     parse_stated_value,
 )
 
@@ -111,13 +111,20 @@ class DrawnNetwork(NamedTuple):
     shape: tuple[int, ...]
 
 
-def _draw_conv(dice: Random) -> DrawnNetwork:
+def _generate_conv_exercise(random_generator: Random) -> DrawnNetwork:
     from torch import nn
 
-    ins, outs = dice.choice((3, 8, 16, 24, 32)), dice.choice((12, 20, 40, 48, 96))
-    kernel, stride, padding = dice.choice((3, 5, 7)), dice.choice((1, 2)), dice.choice((0, 1))
-    bias, batch = dice.random() < 0.5, dice.choice((8, 12, 16, 24, 32))
-    size = stride * dice.randrange(10, 28) + kernel - 2 * padding
+    ins, outs = (
+        random_generator.choice((3, 8, 16, 24, 32)),
+        random_generator.choice((12, 20, 40, 48, 96)),
+    )
+    kernel, stride, padding = (
+        random_generator.choice((3, 5, 7)),
+        random_generator.choice((1, 2)),
+        random_generator.choice((0, 1)),
+    )
+    bias, batch = random_generator.random() < 0.5, random_generator.choice((8, 12, 16, 24, 32))
+    size = stride * random_generator.randrange(10, 28) + kernel - 2 * padding
     task = (
         f"A convolution has {ins} input channels, {outs} output channels, a {kernel} x {kernel} "
         f"kernel, stride {stride}, padding {padding} and {'a' if bias else 'no'} bias. Its input "
@@ -127,11 +134,11 @@ def _draw_conv(dice: Random) -> DrawnNetwork:
     return DrawnNetwork(task, {"layer": layer}, (batch, ins, size, size))
 
 
-def _draw_linear(dice: Random) -> DrawnNetwork:
+def _generate_linear_exercise(random_generator: Random) -> DrawnNetwork:
     from torch import nn
 
-    ins, outs = dice.randrange(96, 900, 12), dice.randrange(50, 700, 10)
-    bias, batch = dice.random() < 0.5, dice.choice((16, 24, 48, 64, 128))
+    ins, outs = random_generator.randrange(96, 900, 12), random_generator.randrange(50, 700, 10)
+    bias, batch = random_generator.random() < 0.5, random_generator.choice((16, 24, 48, 64, 128))
     task = (
         f"A linear layer has {ins} inputs, {outs} outputs and {'a' if bias else 'no'} bias. The "
         f"batch has {batch} samples."
@@ -139,9 +146,12 @@ def _draw_linear(dice: Random) -> DrawnNetwork:
     return DrawnNetwork(task, {"layer": nn.Linear(ins, outs, bias=bias)}, (batch, ins))
 
 
-def _draw_attention(dice: Random) -> DrawnNetwork:
-    heads, head = dice.choice((2, 3, 4, 6, 8)), dice.choice((16, 24, 32, 48, 64))
-    tokens, batch = dice.randrange(24, 200), dice.choice((2, 3, 4, 5, 6))
+def _generate_attention_exercise(random_generator: Random) -> DrawnNetwork:
+    heads, head = (
+        random_generator.choice((2, 3, 4, 6, 8)),
+        random_generator.choice((16, 24, 32, 48, 64)),
+    )
+    tokens, batch = random_generator.randrange(24, 200), random_generator.choice((2, 3, 4, 5, 6))
     width = heads * head
     task = (
         f"A self-attention layer (query, key, value and output projections with biases, no mask) "
@@ -163,11 +173,11 @@ def _build_self_attention(width: int, heads: int) -> nn.Module:
     return SelfAttention(width, heads, batch_first=True)
 
 
-def _draw_lstm(dice: Random) -> DrawnNetwork:
+def _generate_lstm_exercise(random_generator: Random) -> DrawnNetwork:
     from torch import nn
 
-    ins, hidden = dice.randrange(20, 120, 4), dice.randrange(32, 160, 8)
-    steps, batch = dice.randrange(6, 40), dice.choice((4, 8, 16))
+    ins, hidden = random_generator.randrange(20, 120, 4), random_generator.randrange(32, 160, 8)
+    steps, batch = random_generator.randrange(6, 40), random_generator.choice((4, 8, 16))
     task = (
         f"An LSTM with one layer has {ins} inputs, {hidden} hidden values and both bias vectors. "
         f"The batch has {batch} sequences of {steps} steps."
@@ -177,18 +187,18 @@ def _draw_lstm(dice: Random) -> DrawnNetwork:
     )
 
 
-def _draw_network(dice: Random) -> DrawnNetwork:
+def _generate_network_exercise(random_generator: Random) -> DrawnNetwork:
     from torch import nn
 
     ins, outs, classes = (
-        dice.choice((1, 3)),
-        dice.choice((8, 12, 16, 20)),
-        dice.choice((5, 10)),
+        random_generator.choice((1, 3)),
+        random_generator.choice((8, 12, 16, 20)),
+        random_generator.choice((5, 10)),
     )
     size, batch, hidden = (
-        2 * dice.randrange(8, 17),
-        dice.choice((8, 16, 32)),
-        dice.randrange(48, 160),
+        2 * random_generator.randrange(8, 17),
+        random_generator.choice((8, 16, 32)),
+        random_generator.randrange(48, 160),
     )
     task = (
         f"A network: 'conv', a 3 x 3 convolution with padding 1 and bias from {ins} to {outs} "
@@ -210,60 +220,63 @@ def _draw_network(dice: Random) -> DrawnNetwork:
 
 
 TOPICS: Mapping[str, Callable[[Random], DrawnNetwork]] = {
-    "conv": _draw_conv,
-    "linear": _draw_linear,
-    "attention": _draw_attention,
-    "rnn": _draw_lstm,
-    "model": _draw_network,
+    "conv": _generate_conv_exercise,
+    "linear": _generate_linear_exercise,
+    "attention": _generate_attention_exercise,
+    "rnn": _generate_lstm_exercise,
+    "model": _generate_network_exercise,
 }
 
 
-def draw_exercise(
-    name: str, topic: str, roof: GpuPeaks | None = None, recorded: RecordedRow | None = None
+def generate_student_exercise(
+    student_name: str,
+    topic: str,
+    gpu_peaks: GpuPeaks | None = None,
+    recorded_row: RecordedRow | None = None,
 ) -> Exercise:
     """Return the exercise of a student. ``roof``: the GPU whose bound is asked for; ``recorded``: a
     row of a recorded run. Raises UsageError for another topic, ToolMissing without torch."""
     if topic not in TOPICS:
         raise UsageError(f"invalid value '{topic}' for `topic`", f"Choose {', '.join(TOPICS)}")
-    if not name.strip() or len(name.splitlines()) > 1:
+    if not student_name.strip() or len(student_name.splitlines()) > 1:
         raise UsageError("`name` must be one line", "The name decides the numbers of the sheet")
     require_torch()
     from torch import nn
 
-    dice = seed_random(name, topic)
+    dice = create_random_for_student(student_name, topic)
     drawn = TOPICS[topic](dice)
     network = nn.Sequential(OrderedDict(drawn.layers))
     with silence_driver_warning():
         estimated = estimate(network, drawn.shape)
-    questions = [*_ask_questions(estimated, drawn, roof)]
-    if recorded is not None:
-        causes = dice.sample(recorded.causes, len(recorded.causes))
+    questions = [*_build_exercise_questions(estimated, drawn, gpu_peaks)]
+    if recorded_row is not None:
+        causes = dice.sample(recorded_row.causes, len(recorded_row.causes))
         letters = dict(zip("ABCDEFG", causes, strict=False))
         listed = "; ".join(f"{letter}: {cause}" for letter, cause in letters.items())
-        (solution,) = (key for key, cause in letters.items() if cause == recorded.causes[0])
-        text = f"{recorded.text} Why? {listed}"
-        questions.append(ExerciseQuestion(text, solution, recorded.causes[0], "word"))
+        (solution,) = (key for key, cause in letters.items() if cause == recorded_row.causes[0])
+        text = f"{recorded_row.text} Why? {listed}"
+        questions.append(ExerciseQuestion(text, solution, recorded_row.causes[0], "word"))
     return Exercise(
-        name.strip(),
+        student_name.strip(),
         topic,
         drawn.task,
         tuple(questions),
-        roof.name if roof else "",
-        recorded.row if recorded else "",
+        gpu_peaks.name if gpu_peaks else "",
+        recorded_row.row if recorded_row else "",
     )
 
 
-def seed_random(name: str, topic: str) -> Random:
+def create_random_for_student(student_name: str, topic: str) -> Random:
     """Return what draws the numbers of a student; spaces and capitals do not matter."""
-    key = f"{topic}\n{' '.join(name.casefold().split())}"
+    key = f"{topic}\n{' '.join(student_name.casefold().split())}"
     return Random(sha256(key.encode()).digest())  # noqa: S311  # nosec B311
 
 
-def _ask_questions(
-    estimated: Estimate, drawn: DrawnNetwork, roof: GpuPeaks | None
+def _build_exercise_questions(
+    estimated: Estimate, drawn: DrawnNetwork, gpu_peaks: GpuPeaks | None
 ) -> Iterator[ExerciseQuestion]:
     outputs = {module.path: module.output for module in estimated.modules}
-    paths = [path for path in list_sheet_layers(estimated.ops) if path in drawn.layers]
+    paths = [path for path in list_layers_with_operations(estimated.ops) if path in drawn.layers]
     worked = [build_layer_sheet(estimated.ops, path, outputs[path]) for path in paths]
     heavy = [sheet for sheet in worked if sheet and sheet.facts]
     is_model = len(heavy) > 1
@@ -274,7 +287,7 @@ def _ask_questions(
         yield ExerciseQuestion(
             f"Output shape{of_layer}, for example 8 x 16 x 32", shape, "", "shape"
         )
-        yield _ask_figure(
+        yield _build_figure_question(
             f"Multiply-adds of the forward pass{of_layer}",
             "forward",
             "MAC",
@@ -285,9 +298,9 @@ def _ask_questions(
     facts, figures = None, model_figures
     if not is_model:
         facts, figures = heavy[0].facts, (*model_figures, *heavy[0].quantities)
-    yield _ask_figure("Parameters", "parameters", "values", facts, figures)
-    yield _ask_figure("FLOPs of the forward pass", "forward", "FLOP", facts, figures)
-    yield _ask_figure(
+    yield _build_figure_question("Parameters", "parameters", "values", facts, figures)
+    yield _build_figure_question("FLOPs of the forward pass", "forward", "FLOP", facts, figures)
+    yield _build_figure_question(
         "FLOPs of the backward pass, if only parameters need gradients",
         "backward",
         "FLOP",
@@ -299,7 +312,9 @@ def _ask_questions(
         if not is_model
         else "the input, all parameters and the last output"
     )
-    yield _ask_figure(f"Bytes in fp32 if {moved} move once", BYTES_MOVED, "B", None, figures)
+    yield _build_figure_question(
+        f"Bytes in fp32 if {moved} move once", BYTES_MOVED, "B", None, figures
+    )
     flops = next(
         figure.value
         for figure in model_figures
@@ -314,21 +329,22 @@ def _ask_questions(
         text,
         "ratio",
     )
-    ridge = roof.flops_per_s / roof.bytes_per_s if roof else None
-    if roof and ridge and max(intensity / ridge, ridge / intensity) > RIDGE_MARGIN:
+    ridge = gpu_peaks.flops_per_s / gpu_peaks.bytes_per_s if gpu_peaks else None
+    if gpu_peaks and ridge and max(intensity / ridge, ridge / intensity) > RIDGE_MARGIN:
         peaks = (
-            f"{roof.flops_per_s / 1e12:.4g} TFLOP/s in fp32 and {roof.bytes_per_s / 1e9:.4g} GB/s"
+            f"{gpu_peaks.flops_per_s / 1e12:.4g} TFLOP/s in fp32 and "
+            f"{gpu_peaks.bytes_per_s / 1e9:.4g} GB/s"
         )
         bound = "compute" if intensity > ridge else "memory"
         yield ExerciseQuestion(
-            f"Bound of the forward pass on {roof.name} ({peaks}): compute or memory",
+            f"Bound of the forward pass on {gpu_peaks.name} ({peaks}): compute or memory",
             bound,
             f"{intensity:.4g} FLOP/B against {ridge:.4g}",
             "word",
         )
 
 
-def _ask_figure(
+def _build_figure_question(
     text: str,
     quantity: str,
     unit: str,
@@ -356,7 +372,7 @@ def _list_network_figures(
         SheetFigure(
             "bytes without the input", moved - ITEM * sizes["input"], "B", "parameters and output"
         ),
-        *list_pass_figures(estimated),
+        *list_forward_and_backward_totals(estimated),
     )
 
 
@@ -430,13 +446,13 @@ def _mark_answer(question: ExerciseQuestion, answer: str) -> tuple[str, str]:
     units = (stated.unit,) if stated.unit else (question.unit, *({"MAC", "FLOP"} - {question.unit}))
     for unit in units if question.unit in ("MAC", "FLOP") or stated.unit else (question.unit,):
         expected = stated._replace(unit=unit, quantity=question.quantity)
-        if check_stated_value(expected, question.facts, question.figures).is_correct:
+        if diagnose_stated_value(expected, question.facts, question.figures).is_correct:
             if unit == question.unit:
                 return "right", ""
             return "other unit", f"This is the value in {unit}. {correct}"
     expected = stated._replace(unit=stated.unit or question.unit, quantity=question.quantity)
-    finding = check_stated_value(expected, question.facts, question.figures)
+    finding = diagnose_stated_value(expected, question.facts, question.figures)
     for name, size in BYTES.items() if question.unit == "B" and not stated.unit else ():
-        if stated.equals_rounded(Fraction(finding.correct_value, size)):
+        if stated.equals_within_rounding(Fraction(finding.correct_value, size)):
             return "other unit", f"This is the value in {name}. {correct}"
-    return "wrong", explain_finding(finding)
+    return "wrong", explain_check_finding(finding)

@@ -4,8 +4,8 @@ is 2 FLOPs.
 Amounts of a step are whole numbers that follow a polynomial of the context: of degree 1 with a
 cache (attention meets every token so far once), of degree 2 without one. A window changes the
 polynomial where it is full. So few steps are traced, and the sum over all is exact where the
-polynomial through them also gives the steps traced as a check (:func:`sum_over_contexts`).
-"""
+polynomial through them also gives the steps traced as a check
+(:func:`sum_step_work_over_contexts`)."""
 
 from __future__ import annotations
 
@@ -107,13 +107,13 @@ class GenerationPhase:
     traced_steps: int
     """Steps that were traced; the others follow from them."""
 
-    def sum_measure(self, measure: str) -> int:
-        return sum(getattr(layer, measure) for layer in self.layers)
+    def sum_layer_field(self, field_name: str) -> int:
+        return sum(getattr(layer, field_name) for layer in self.layers)
 
     @property
     def moved(self) -> PhaseBytes:
         """Bytes of all layers."""
-        return PhaseBytes(*(self.sum_measure(name) for name in PhaseBytes._fields))
+        return PhaseBytes(*(self.sum_layer_field(name) for name in PhaseBytes._fields))
 
     @property
     def totals(self) -> WorkTotals:
@@ -121,15 +121,18 @@ class GenerationPhase:
         missing: Counter[str] = Counter()
         for layer in self.layers:
             missing.update(dict(layer.missing))
-        macs = self.sum_measure("macs")
+        macs = self.sum_layer_field("macs")
         return WorkTotals(
-            macs, 2 * macs, self.sum_measure("elementwise_flops"), tuple(sorted(missing.items()))
+            macs,
+            2 * macs,
+            self.sum_layer_field("elementwise_flops"),
+            tuple(sorted(missing.items())),
         )
 
     @property
     def flops_per_byte(self) -> float | None:
         """FLOPs of multiply-adds for each byte of weights and cache; None where none are read."""
-        moved = self.sum_measure("bytes")
+        moved = self.sum_layer_field("bytes")
         return self.totals.flops / moved if moved else None
 
 
@@ -200,7 +203,7 @@ class KvCache:
         return sum(part.bytes for part in self.parts if part.is_growing)
 
     @property
-    def keeps_latent(self) -> bool:
+    def has_compressed_latent_cache(self) -> bool:
         """Whether keys and values are compressed ones of latent attention; an index of them may be
         kept beside."""
         cached_sizes = {
@@ -266,29 +269,34 @@ class GenerationEstimate:
     def get_phase(self, name: str) -> GenerationPhase:
         return next(phase for phase in self.phases if phase.name == name)
 
-    def extract_layer(self, path: str) -> GenerationEstimate | None:
+    def extract_layer(self, layer_path: str) -> GenerationEstimate | None:
         """Only the layer at ``path`` and what is inside it; None when the model has no
         such layer."""
-        prefill = extract_layer_estimate(self.prefill, path)
+        prefill = extract_layer_estimate(self.prefill, layer_path)
         if prefill is None:
             return None
 
         phases = tuple(
             replace(
-                phase, layers=tuple(row for row in phase.layers if is_layer_inside(row.layer, path))
+                phase,
+                layers=tuple(row for row in phase.layers if is_layer_inside(row.layer, layer_path)),
             )
             for phase in self.phases
         )
         return replace(
-            self, phases=phases, prefill=prefill, cache=self.cache if not path else None, decode=()
+            self,
+            phases=phases,
+            prefill=prefill,
+            cache=self.cache if not layer_path else None,
+            decode=(),
         )
 
 
-def sum_step_amounts(
+def sum_step_forward_work(
     calls: Iterable[LayerCall],
     traffic: Iterable[LayerTraffic],
-    written: Mapping[str, int],
-    item_bytes: int | None,
+    cache_written_bytes_by_layer: Mapping[str, int],
+    cache_item_bytes: int | None,
 ) -> Amounts:
     """Return what one traced step does. ``written``: layer -> values put into the cache;
     ``item_bytes``: of a value there, None: its own."""
@@ -304,39 +312,41 @@ def sum_step_amounts(
     for row in traffic:
         sums[row.layer, "weight_bytes"] += row.weight_bytes
         sums[row.layer, "cache_read_bytes"] += (
-            row.cache_bytes if item_bytes is None else row.cache_values * item_bytes
+            row.cache_bytes if cache_item_bytes is None else row.cache_values * cache_item_bytes
         )
-    for layer, size in written.items():
+    for layer, size in cache_written_bytes_by_layer.items():
         sums[layer, "cache_written_bytes"] += size
     return sums
 
 
-def build_layer_works(amounts_: Amounts, modules: Sequence[TracedModule]) -> tuple[LayerWork, ...]:
+def build_layer_work_rows(
+    amounts: Amounts, modules: Sequence[TracedModule]
+) -> tuple[LayerWork, ...]:
     """Return a row for every layer that does something, in the model's order."""
     kinds = {module.path: module.kind for module in modules}
     places = {path: index for index, path in enumerate(kinds)}
     without_formula: dict[str, list[tuple[str, int]]] = {}
     for (path, name), count in sorted(
-        item for item in amounts_.items() if item[0][1][:1] == "?" and item[1]
+        item for item in amounts.items() if item[0][1][:1] == "?" and item[1]
     ):
         without_formula.setdefault(path, []).append((name[1:], count))
     rows = []
     for layer in sorted(
-        {layer for layer, _ in amounts_}, key=lambda path: places.get(path, len(places))
+        {layer for layer, _ in amounts}, key=lambda path: places.get(path, len(places))
     ):
         missing = tuple(without_formula.get(layer, ()))
-        values = {name: amounts_.get((layer, name), 0) for name in MEASURES}
+        values = {name: amounts.get((layer, name), 0) for name in MEASURES}
         if any(values.values()) or missing:
             rows.append(LayerWork(layer, kinds.get(layer, ""), missing=missing, **values))
     return tuple(rows)
 
 
-def sum_over_contexts(
+def sum_step_work_over_contexts(
     first: int,
     last: int,
     amounts_at: Callable[[int], Amounts],
     degree: int,
-    ends: Iterable[int] = (),
+    window_full_contexts: Iterable[int] = (),
 ) -> Amounts:
     """Return the sum of ``at(context)`` over all contexts from ``first`` to ``last``.
 
@@ -346,13 +356,17 @@ def sum_over_contexts(
     line gives the middle, so it is found wherever it is.
     """
     total: Counter[tuple[str, str]] = Counter()
-    bounds = [first, *sorted({end + 1 for end in ends if first <= end < last}), last + 1]
+    bounds = [
+        first,
+        *sorted({end + 1 for end in window_full_contexts if first <= end < last}),
+        last + 1,
+    ]
     for start, stop in pairwise(bounds):
-        _add_context_range(start, stop - 1, amounts_at, degree, total)
+        _add_context_range_work(start, stop - 1, amounts_at, degree, total)
     return total
 
 
-def _add_context_range(
+def _add_context_range_work(
     first: int,
     last: int,
     amounts_at: Callable[[int], Amounts],
@@ -374,37 +388,39 @@ def _add_context_range(
         for name in names
     ):
         for name in names:
-            total[name] += _sum_polynomial(places, values[name], first, last)
+            total[name] += _sum_polynomial_over_integers(places, values[name], first, last)
         return
     half = (first + last) // 2
-    _add_context_range(first, half, amounts_at, degree, total)
-    _add_context_range(half + 1, last, amounts_at, degree, total)
+    _add_context_range_work(first, half, amounts_at, degree, total)
+    _add_context_range_work(half + 1, last, amounts_at, degree, total)
 
 
 def _interpolate_polynomial(
-    places: Sequence[int], values: Sequence[int | Fraction], position: int
+    positions: Sequence[int], values: Sequence[int | Fraction], position: int
 ) -> Fraction:
     """Return the polynomial through these points at ``place`` (Lagrange)."""
     total = Fraction(0)
-    for other_position, value in zip(places, values, strict=True):
+    for other_position, value in zip(positions, values, strict=True):
         factors = (
             Fraction(position - other, other_position - other)
-            for other in places
+            for other in positions
             if other != other_position
         )
         total += value * prod(factors, start=Fraction(1))
     return total
 
 
-def _sum_polynomial(places: Sequence[int], values: Sequence[int], first: int, last: int) -> int:
+def _sum_polynomial_over_integers(
+    positions: Sequence[int], values: Sequence[int], first: int, last: int
+) -> int:
     """Return the sum of the polynomial through these points over all whole numbers from first to
     last: the running sums follow a polynomial of one degree more."""
     if len(set(values)) == 1:
         return values[0] * (last - first + 1)
-    starts = range(first, first + len(places))
+    starts = range(first, first + len(positions))
     sums = [
         *accumulate(
-            (_interpolate_polynomial(places, values, position) for position in starts),
+            (_interpolate_polynomial(positions, values, position) for position in starts),
             initial=Fraction(0),
         )
     ]
@@ -415,9 +431,9 @@ def _sum_polynomial(places: Sequence[int], values: Sequence[int], first: int, la
 
 
 def describe_kv_cache(
-    probe: Sequence[CacheTensor],
-    end: Sequence[CacheTensor],
-    tokens: int,
+    probe_tensors: Sequence[CacheTensor],
+    end_tensors: Sequence[CacheTensor],
+    tokens_in_cache: int,
     batch: int,
     dtype: str | None,
     latent: tuple[int, int] | None,
@@ -427,9 +443,9 @@ def describe_kv_cache(
 
     dtype: type of its values; None takes that of the tensors.
     """
-    probe_by_name = {tensor.name: tensor for tensor in probe}
+    probe_by_name = {tensor.name: tensor for tensor in probe_tensors}
     layers: dict[str, list[_CachedTensor]] = {}
-    for tensor in end:
+    for tensor in end_tensors:
         axis = (
             find_growing_axis(probe_by_name[tensor.name]) if tensor.name in probe_by_name else None
         )
@@ -437,12 +453,12 @@ def describe_kv_cache(
         shape = tuple(
             size for axis_index, size in enumerate(tensor.shape) if axis_index not in (0, axis)
         )
-        kept_tokens = tensor.shape[axis] if axis is not None else tokens
+        kept_tokens = tensor.shape[axis] if axis is not None else tokens_in_cache
         cached_tensor = _CachedTensor(
             role,
             shape,
             axis is not None,
-            kept_tokens if kept_tokens < tokens else None,
+            kept_tokens if kept_tokens < tokens_in_cache else None,
             dtype or tensor.dtype,
         )
         layers.setdefault(f"{owner} {axis is None} {cached_tensor.dtype}", []).append(cached_tensor)
@@ -458,8 +474,8 @@ def describe_kv_cache(
         for group, count in counts.items()
     )
     dtypes = tuple(dict.fromkeys(cached.dtype for group in counts for cached in group))
-    size = sum(prod(tensor.shape) * ITEM_BYTES[dtype or tensor.dtype] for tensor in end)
-    return KvCache(dtypes, parts, tokens, batch, size, latent and LatentSizes(*latent))
+    size = sum(prod(tensor.shape) * ITEM_BYTES[dtype or tensor.dtype] for tensor in end_tensors)
+    return KvCache(dtypes, parts, tokens_in_cache, batch, size, latent and LatentSizes(*latent))
 
 
 def _split_tensor_path(path: str) -> tuple[str, str]:
@@ -496,8 +512,8 @@ def find_growing_axis(tensor: CacheTensor) -> int | None:
     )
 
 
-def count_cache_writes(
-    probe: Sequence[CacheTensor], step: Sequence[CacheTensor], prefill: bool
+def count_cache_writes_by_layer(
+    probe: Sequence[CacheTensor], step: Sequence[CacheTensor], is_prefill: bool
 ) -> Mapping[str, int]:
     """Layer -> values that a step puts into the cache: of a token, or of all that prefill
     leaves there.
@@ -510,7 +526,7 @@ def count_cache_writes(
         probe_tensor = probe_by_name.get(tensor.name)
         axis = find_growing_axis(probe_tensor) if probe_tensor is not None else None
         layer = (probe_tensor.layer if probe_tensor is not None else None) or ""
-        if prefill:
+        if is_prefill:
             elements[layer] += prod(tensor.shape)
         elif axis is not None:
             elements[layer] += prod(tensor.shape) // tensor.shape[axis]

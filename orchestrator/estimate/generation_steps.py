@@ -14,24 +14,24 @@ from perfctl.orchestrator.estimate.generation import (
     GenerationEstimate,
     GenerationPhase,
     KvCache,
-    build_layer_works,
-    count_cache_writes,
+    build_layer_work_rows,
+    count_cache_writes_by_layer,
     describe_kv_cache,
     find_growing_axis,
-    sum_over_contexts,
-    sum_step_amounts,
+    sum_step_forward_work,
+    sum_step_work_over_contexts,
 )
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.session import (
     convert_model_errors,
     estimate_from_trace,
-    list_layer_names,
+    format_layer_names_hint,
     require_torch,
     silence_driver_warning,
 )
 from perfctl.orchestrator.estimate.step import Estimate, describe_expert_count
-from perfctl.orchestrator.estimate.trace_cache import TraceCache, open_trace_cache
-from perfctl.orchestrator.options import check_batches
+from perfctl.orchestrator.estimate.trace_cache import TraceCache, open_trace_cache_if_reproducible
+from perfctl.orchestrator.options import raise_if_invalid_batch_sizes
 from perfctl.records.paper import StepTrace
 from perfctl.records.precision import PRECISIONS
 
@@ -67,11 +67,11 @@ def estimate_generation(
     later is a ``problem``.
     """
     request.check()
-    _check_generation_request(request, batches)
+    _raise_if_invalid_generation_request(request, batches)
     require_torch()
     with silence_driver_warning():
         model = _TracedGenerator(request)
-        return {batch: _estimate_batch(model, batch) for batch in batches}
+        return {batch: _estimate_batch_generation(model, batch) for batch in batches}
 
 
 def extract_layer_generation(generation: GenerationEstimate, layer: str) -> GenerationEstimate:
@@ -81,12 +81,13 @@ def extract_layer_generation(generation: GenerationEstimate, layer: str) -> Gene
     if part is None:
         names = [module.path for module in generation.prefill.modules if module.path]
         raise UsageError(
-            f"`layer`: layer '{layer}' not found in the model", list_layer_names("It has", names)
+            f"`layer`: layer '{layer}' not found in the model",
+            format_layer_names_hint("It has", names),
         )
     return part
 
 
-def _check_generation_request(request: Request, batches: Sequence[int]) -> None:
+def _raise_if_invalid_generation_request(request: Request, batches: Sequence[int]) -> None:
     if request.prompt is None or request.prompt < 1:
         raise UsageError(
             f"`prompt` must be at least 1, got {request.prompt}", "For example `prompt` 512"
@@ -105,7 +106,7 @@ def _check_generation_request(request: Request, batches: Sequence[int]) -> None:
     if PRECISIONS[request.precision].autocast is not None or request.precision == "tf32":
         remedy = "Use bf16-true or fp16-true: weights, cache and arithmetic in that type"
         raise UsageError(f"`precision` {request.precision} is not available with `prompt`", remedy)
-    check_batches(batches)
+    raise_if_invalid_batch_sizes(batches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,17 +134,17 @@ class _TracedGenerator:
         """Raises UsageError for a model that cannot generate, PerfctlError when its own
         code fails."""
         self.request = request
-        self._kept = open_trace_cache(request) or TraceCache()
+        self._kept = open_trace_cache_if_reproducible(request) or TraceCache()
         self._built: TextGenerator | None = None
-        self.facts = self._kept.get(_GeneratorFacts, "generator") or self._collect_facts()
+        self.facts = self._kept.get(_GeneratorFacts, "generator") or self._collect_generator_facts()
 
-    def _collect_facts(self) -> _GeneratorFacts:
-        source, prompt = self._build_generator(), self.request.prompt or 1
+    def _collect_generator_facts(self) -> _GeneratorFacts:
+        source, prompt = self._build_generator_once(), self.request.prompt or 1
         facts = _GeneratorFacts(
             source.name,
             type(source.model).__name__,
             source.cache,
-            source.count_prefill_tokens(prompt),
+            source.count_decoder_prefill_tokens(prompt),
             source.notes,
             source.positions,
             source.latent,
@@ -153,41 +154,41 @@ class _TracedGenerator:
         self._kept.put(facts, "generator")
         return facts
 
-    def _build_generator(self) -> TextGenerator:
-        from perfctl.workloads.models.generation import find_generator
+    def _build_generator_once(self) -> TextGenerator:
+        from perfctl.workloads.models.generation import build_text_generator
 
         if self._built is None:
             request = self.request
             with convert_model_errors():
-                self._built = find_generator(
+                self._built = build_text_generator(
                     request.model, request.device, request.own, request.prompt or 1
                 )
-            self._kept.set_source_files(self._built.files)
+            self._kept.record_source_file_digests(self._built.files)
         return self._built
 
-    def load_or_trace_step(self, batch: int, context: int | None, cached: bool) -> StepTrace:
+    def load_or_trace_step(self, batch: int, context: int | None, has_kv_cache: bool) -> StepTrace:
         """The step whose token is number ``context`` of the decoder; None: prefill."""
-        cache_key = ("step", batch, context, cached)
+        cache_key = ("step", batch, context, has_kv_cache)
         step = self._kept.get(StepTrace, *cache_key)
         if step is None:
-            step = self._trace_step(batch, context, cached)
+            step = self._trace_step(batch, context, has_kv_cache)
             if step.traced.problem is None:
                 self._kept.put(step, *cache_key)
         return step
 
-    def _trace_step(self, batch: int, context: int | None, cached: bool) -> StepTrace:
+    def _trace_step(self, batch: int, context: int | None, has_kv_cache: bool) -> StepTrace:
         from perfctl.workloads.tracing.generation import GenerationStepTracer
 
         request = self.request
         stepper = GenerationStepTracer(
-            self._build_generator(),
+            self._build_generator_once(),
             batch,
             request.prompt or 1,
             request.device,
-            cached,
+            has_kv_cache,
             request.precision,
         )
-        return stepper.trace_prefill() if context is None else stepper.trace_step_at(context)
+        return stepper.trace_prefill() if context is None else stepper.trace_decode_step(context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,15 +202,15 @@ class _StepTraces:
     item_bytes: int | None
     traced: dict[int | None, StepAmounts] = field(default_factory=dict)
 
-    def read_step(self, context: int | None) -> StepAmounts:
+    def get_or_trace_step(self, context: int | None) -> StepAmounts:
         """Return the step whose token is number ``context`` of the decoder; None: prefill. Raises
         _TraceStopped when its trace stopped early."""
         if context not in self.traced:
             self.traced[context] = self._trace_step_amounts(context)
         return self.traced[context]
 
-    def get_amounts(self, context: int) -> Amounts:
-        return self.read_step(context)[1]
+    def get_step_work_amounts(self, context: int) -> Amounts:
+        return self.get_or_trace_step(context)[1]
 
     def _trace_step_amounts(self, context: int | None) -> StepAmounts:
         step = self.model.load_or_trace_step(self.batch, context, self.cached)
@@ -221,11 +222,13 @@ class _StepTraces:
         }
         written: dict[str, int] = {}
         for tensor in step.cache:
-            for layer, values in count_cache_writes(self.probe, (tensor,), context is None).items():
+            for layer, values in count_cache_writes_by_layer(
+                self.probe, (tensor,), context is None
+            ).items():
                 written[layer] = written.get(layer, 0) + values * types[tensor.name]
         return (
             estimate_,
-            sum_step_amounts(estimate_.calls, step.traffic, written, self.item_bytes),
+            sum_step_forward_work(estimate_.calls, step.traffic, written, self.item_bytes),
             step,
         )
 
@@ -236,7 +239,7 @@ class _TraceStopped(Exception):
         self.found = estimate_
 
 
-def _estimate_batch(model: _TracedGenerator, batch: int) -> GenerationEstimate:
+def _estimate_batch_generation(model: _TracedGenerator, batch: int) -> GenerationEstimate:
     request, facts = model.request, model.facts
     prompt, generate, cached = (
         request.prompt or 1,
@@ -251,25 +254,27 @@ def _estimate_batch(model: _TracedGenerator, batch: int) -> GenerationEstimate:
         facts.name, batch, prompt, generate, (), cached, None, Estimate((), (), (), None, None), ()
     )
     try:
-        probe = _trace_cache_probe(model) if cached else ()
+        probe = _trace_cache_after_second_token(model) if cached else ()
         steps = _StepTraces(model, batch, cached, probe, item_bytes)
-        prefill, work, trace = steps.read_step(None)
+        prefill, work, trace = steps.get_or_trace_step(None)
         modules = prefill.modules
         phases = [
-            GenerationPhase("prefill", 1, start, start, start, build_layer_works(work, modules), 1)
+            GenerationPhase(
+                "prefill", 1, start, start, start, build_layer_work_rows(work, modules), 1
+            )
         ]
         if generate:
-            trace = steps.read_step(end)[2]
+            trace = steps.get_or_trace_step(end)[2]
             axes = {tensor.name: find_growing_axis(tensor) for tensor in probe}
             kept_sizes = [
                 tensor.shape[axis]
                 for tensor in trace.cache
                 if (axis := axes.get(tensor.name)) is not None
             ]
-            total = sum_over_contexts(
+            total = sum_step_work_over_contexts(
                 start + 1,
                 end,
-                steps.get_amounts,
+                steps.get_step_work_amounts,
                 1 if cached else 2,
                 {size + 1 for size in kept_sizes if size < end},
             )
@@ -277,8 +282,15 @@ def _estimate_batch(model: _TracedGenerator, batch: int) -> GenerationEstimate:
             rows = (
                 ("decode", generate, start + 1, end, total, traced),
                 ("total", generate + 1, start, end, both, traced + 1),
-                ("decode, first step", 1, start + 1, start + 1, steps.get_amounts(start + 1), 1),
-                ("decode, last step", 1, end, end, steps.get_amounts(end), 1),
+                (
+                    "decode, first step",
+                    1,
+                    start + 1,
+                    start + 1,
+                    steps.get_step_work_amounts(start + 1),
+                    1,
+                ),
+                ("decode, last step", 1, end, end, steps.get_step_work_amounts(end), 1),
             )
             phases += [
                 GenerationPhase(
@@ -287,7 +299,7 @@ def _estimate_batch(model: _TracedGenerator, batch: int) -> GenerationEstimate:
                     1 if cached else context,
                     first,
                     context,
-                    build_layer_works(layer_amounts, modules),
+                    build_layer_work_rows(layer_amounts, modules),
                     estimate_,
                 )
                 for name, count, first, context, layer_amounts, estimate_ in rows
@@ -309,7 +321,9 @@ def _estimate_batch(model: _TracedGenerator, batch: int) -> GenerationEstimate:
         *_list_counting_notes(cache, generate, len(steps.traced) - 1),
         *model_notes[1:],
     )
-    ends = (steps.read_step(start + 1)[0], steps.read_step(end)[0]) if generate else ()
+    ends = (
+        (steps.get_or_trace_step(start + 1)[0], steps.get_or_trace_step(end)[0]) if generate else ()
+    )
     return replace(
         empty,
         phases=tuple(phases),
@@ -321,7 +335,7 @@ def _estimate_batch(model: _TracedGenerator, batch: int) -> GenerationEstimate:
     )
 
 
-def _trace_cache_probe(model: _TracedGenerator) -> tuple[CacheTensor, ...]:
+def _trace_cache_after_second_token(model: _TracedGenerator) -> tuple[CacheTensor, ...]:
     """The cache of one sequence after its second token, which shows how it grows and which layer
     reads what."""
     first_step = model.load_or_trace_step(1, 2, True)
@@ -335,15 +349,19 @@ def _trace_cache_probe(model: _TracedGenerator) -> tuple[CacheTensor, ...]:
     return first_step.cache
 
 
-def _list_model_notes(facts: _GeneratorFacts, prefill: Estimate, end: int) -> tuple[str, ...]:
+def _list_model_notes(
+    facts: _GeneratorFacts, prefill: Estimate, final_context: int
+) -> tuple[str, ...]:
     """Return sentences that hold for the model, whatever runs it; the first, "" if not known, says
     which model it is."""
     notes = [facts.model_note]
     if prefill.experts:
         notes.append(describe_expert_count(prefill.experts))
         notes.append("experts read per step: at most tokens x top_k different experts")
-    if facts.positions is not None and end > facts.positions:
-        notes.append(f"the model was made for {facts.positions:,} positions; {end:,} are asked for")
+    if facts.positions is not None and final_context > facts.positions:
+        notes.append(
+            f"the model was made for {facts.positions:,} positions; {final_context:,} are asked for"
+        )
     return tuple(notes)
 
 
@@ -369,7 +387,7 @@ def _list_counting_notes(cache: KvCache | None, generate: int, traced: int) -> l
         "bytes: weights once per step, cache reads and writes; activations stay on the chip "
         "(--all: op by op)"
     )
-    if cache is not None and cache.keeps_latent:
+    if cache is not None and cache.has_compressed_latent_cache:
         notes.append(
             "latent attention: each step expands the whole compressed cache again, as "
             "transformers does; kernels that merge this matrix multiplication into others do less"

@@ -87,12 +87,12 @@ class OutOfMemory(Exception):
     """The device has no segment left for a tensor, although every unused one was given back."""
 
 
-def round_block(size: int) -> int:
+def round_up_to_block_bytes(size: int) -> int:
     """Return a size rounded up to the allocator's 512-byte blocks; 0 stays 0."""
     return -(-size // MIN_BLOCK) * MIN_BLOCK
 
 
-def round_segment(size: int) -> int:
+def compute_segment_bytes(size: int) -> int:
     if size <= SMALL:
         return SMALL_SEGMENT
     if size < MIN_LARGE:
@@ -124,9 +124,9 @@ class BlockPool:
 
     def allocate(self, size: int) -> MemoryBlock:
         """Return a block of ``size`` bytes. Raises OutOfMemory."""
-        size = round_block(max(size, 1))
+        size = round_up_to_block_bytes(max(size, 1))
         large = size > SMALL
-        block = self._take_fitting_block(size, large)
+        block = self._get_or_reserve_fitting_block(size, large)
         block.free = False
         remainder = block.size - size
         if (remainder > SMALL) if large else (remainder >= MIN_BLOCK):
@@ -154,12 +154,12 @@ class BlockPool:
                 block.after.before = block
         self._add_free_block(block)
 
-    def _take_fitting_block(self, size: int, large: bool) -> MemoryBlock:
+    def _get_or_reserve_fitting_block(self, size: int, large: bool) -> MemoryBlock:
         free = self._free[large]
         index = bisect_left(free, (size,))
         if index < len(free):
             return free.pop(index)[2]
-        segment_bytes = round_segment(size)
+        segment_bytes = compute_segment_bytes(size)
         if self.limit is not None and self.reserved + segment_bytes > self.limit:
             self._release_unused_segments()
             if self.reserved + segment_bytes > self.limit:
@@ -188,7 +188,7 @@ class BlockPool:
         free.pop(bisect_left(free, (block.size, block.order)))
 
 
-def parse_capability(text: str) -> Gpu:
+def parse_capability_or_gpu_name(text: str) -> Gpu:
     """Return "sm_90", "9.0" or "h100" as (9, 0); None if it is none of these."""
     match = re.fullmatch(r"(?:sm_?(\d{1,2})(\d)a?|(\d{1,2})\.(\d))", text.lower())
     if match is None:
@@ -252,7 +252,9 @@ class StepMemorySummary:
         return self.rounded_peak + self.cublas_workspace
 
 
-def order_memory_events(storages: Sequence[TensorAllocation]) -> list[tuple[int, int, int]]:
+def list_ordered_allocation_events(
+    storages: Sequence[TensorAllocation],
+) -> list[tuple[int, int, int]]:
     """Return (moment, +1 allocated or -1 freed, index in ``storages``), in order; at one moment,
     freed storages come first."""
     born = [(storage.born, 1, index) for index, storage in enumerate(storages)]
@@ -269,7 +271,7 @@ def find_memory_peak(trace: MemoryTrace) -> MemoryPeak:
     size = top = moment = 0
     maker: TensorAllocation | None = None
     alive, shares = Counter[str](), Counter[str]()
-    for event, sign, index in order_memory_events(trace.allocations):
+    for event, sign, index in list_ordered_allocation_events(trace.allocations):
         storage = trace.allocations[index]
         size += sign * storage.bytes
         alive[storage.category] += sign * storage.bytes
@@ -283,11 +285,13 @@ def find_memory_peak(trace: MemoryTrace) -> MemoryPeak:
     )
 
 
-def compute_rounded_peak(trace: MemoryTrace) -> int:
+def compute_block_rounded_peak_bytes(trace: MemoryTrace) -> int:
     """Return the peak with every storage rounded to blocks, as torch.cuda.max_memory_allocated
     reports it."""
-    sizes = [round_block(storage.bytes) for storage in trace.allocations]
-    changes = (sign * sizes[index] for _, sign, index in order_memory_events(trace.allocations))
+    sizes = [round_up_to_block_bytes(storage.bytes) for storage in trace.allocations]
+    changes = (
+        sign * sizes[index] for _, sign, index in list_ordered_allocation_events(trace.allocations)
+    )
     return max(accumulate(changes, initial=0))
 
 
@@ -306,24 +310,24 @@ def summarize_memory(trace: MemoryTrace, gpu: Gpu = None) -> StepMemorySummary:
         inputs=sums["input"],
         activations=sums["activation"],
         peak=find_memory_peak(trace),
-        rounded_peak=compute_rounded_peak(trace),
-        workspaces=list_workspaces(trace, gpu),
+        rounded_peak=compute_block_rounded_peak_bytes(trace),
+        workspaces=list_cublas_workspace_bytes(trace, gpu),
         reserved=compute_reserved_bytes(trace, gpu),
         gpu=gpu,
         assumed=trace.assumed if trace.on_gpu else of_device,
     )
 
 
-def list_workspaces(trace: MemoryTrace, gpu: Gpu) -> dict[str, int]:
+def list_cublas_workspace_bytes(trace: MemoryTrace, gpu: Gpu) -> dict[str, int]:
     """Return those of cuBLAS and cuBLASLt, for the threads that need one: that of forward and, on
     a GPU, backward's own."""
     sizes: dict[str, int] = {}
     for storage in (*trace.first, *trace.allocations):
-        sizes.update(_list_operation_workspaces(storage, gpu))
+        sizes.update(_list_operation_cublas_workspaces(storage, gpu))
     return sizes
 
 
-def _list_operation_workspaces(storage: TensorAllocation, gpu: Gpu) -> dict[str, int]:
+def _list_operation_cublas_workspaces(storage: TensorAllocation, gpu: Gpu) -> dict[str, int]:
     """Return those that the operation which made ``storage`` uses."""
     sizes = {}
     if storage.op in PRODUCTS and storage.direction in ("forward", "backward"):
@@ -334,16 +338,18 @@ def _list_operation_workspaces(storage: TensorAllocation, gpu: Gpu) -> dict[str,
 
 
 def replay_allocations(
-    trace: MemoryTrace, gpu: Gpu = None, limit: float | None = None
+    trace: MemoryTrace, gpu: Gpu = None, limit_bytes: float | None = None
 ) -> BlockPool:
     """Return a pool after every allocation of both steps in their order. It ends at ``limit``
     bytes; raises OutOfMemory at its end."""
-    pool, workspaces_taken = BlockPool(limit), set[str]()
+    pool, workspaces_taken = BlockPool(limit_bytes), set[str]()
     blocks: dict[int, MemoryBlock] = {}
     for storages in (trace.first, trace.allocations):
-        for _, sign, index in order_memory_events(storages):
+        for _, sign, index in list_ordered_allocation_events(storages):
             storage = storages[index]
-            for name, size in _list_operation_workspaces(storage, gpu).items() if sign > 0 else ():
+            for name, size in (
+                _list_operation_cublas_workspaces(storage, gpu).items() if sign > 0 else ()
+            ):
                 if name not in workspaces_taken:
                     workspaces_taken.add(name)
                     pool.allocate(size)
@@ -374,31 +380,31 @@ class UnlikeTracesError(ValueError):
     """Two traces whose steps differ in more than their sizes."""
 
 
-def get_default_reserve(kind: str) -> int:
+def get_default_reserve_bytes(device_kind: str) -> int:
     """Return the bytes that a step leaves free on a "gpu", as ``perfctl estimate --reserve`` does
     by default; 0 on a "cpu"."""
-    return RESERVE if kind == "gpu" else 0
+    return RESERVE if device_kind == "gpu" else 0
 
 
-def compute_peak_at(lines: Iterable[MemoryLine], batch: int) -> int:
+def compute_batch_peak_bytes(lines: Iterable[MemoryLine], batch: int) -> int:
     """Return the peak bytes of a step."""
     return max(line.fixed + line.per_sample * batch for line in lines)
 
 
-def find_largest_fitting(lines: Iterable[MemoryLine], limit: float) -> int | None:
+def find_largest_batch_by_lines(lines: Iterable[MemoryLine], limit_bytes: float) -> int | None:
     """Return the largest batch whose peak is at most ``limit`` bytes; 0 if no sample fits, None if
     every batch fits."""
     least: float | None = None
     for line in lines:
         if line.per_sample > 0:
-            fitting = (limit - line.fixed) // line.per_sample
+            fitting = (limit_bytes - line.fixed) // line.per_sample
             least = fitting if least is None or fitting < least else least
-        elif line.fixed > limit:
+        elif line.fixed > limit_bytes:
             return 0
     return None if least is None else max(int(least), 0)
 
 
-def select_upper_lines(lines: Iterable[MemoryLine]) -> tuple[MemoryLine, ...]:
+def select_upper_envelope_lines(lines: Iterable[MemoryLine]) -> tuple[MemoryLine, ...]:
     """Return the lines that are the largest at some batch size, the steepest first."""
     largest: list[MemoryLine] = []
     for line in sorted(set(lines), reverse=True, key=lambda line: (line.per_sample, line.fixed)):
@@ -407,7 +413,7 @@ def select_upper_lines(lines: Iterable[MemoryLine]) -> tuple[MemoryLine, ...]:
     return tuple(largest)
 
 
-def _compute_storage_growth(
+def _compute_storage_bytes_per_sample(
     first: Sequence[TensorAllocation], other: Sequence[TensorAllocation]
 ) -> list[int]:
     """Return the bytes by which each storage grows with a sample. Raises UnlikeTracesError."""
@@ -439,7 +445,7 @@ class LargestBatch:
     if the allocator has them only in pieces that are too small."""
 
 
-def _normalize_capability(gpu: Gpu) -> Gpu:
+def _choose_capability_with_same_workspace(gpu: Gpu) -> Gpu:
     """Return one capability for all with the same workspaces: they share answers."""
     size = get_cublas_workspace_bytes(gpu)
     return next(
@@ -461,19 +467,19 @@ class StepMemory:
         if len(first.allocations) != len(other.allocations) or not (first.whole and other.whole):
             raise UnlikeTracesError("the two traces have different tensors")
         self._one = first
-        self._growth = _compute_storage_growth(first.allocations, other.allocations)
-        self._first_growth = _compute_storage_growth(first.first, other.first)
-        self._moments = list(self._iterate_moments())
-        self.lines = select_upper_lines(line for _, line in self._moments)
-        self._fits = cache(self._find_largest_batch)
+        self._growth = _compute_storage_bytes_per_sample(first.allocations, other.allocations)
+        self._first_growth = _compute_storage_bytes_per_sample(first.first, other.first)
+        self._moments = list(self._yield_memory_line_per_moment())
+        self.lines = select_upper_envelope_lines(line for _, line in self._moments)
+        self._fits = cache(self._compute_largest_fitting_batch)
         self._reserved = cache(
-            lambda batch, gpu: compute_reserved_bytes(self.make_trace_at(batch), gpu)
+            lambda batch, gpu: compute_reserved_bytes(self.extrapolate_trace_to_batch(batch), gpu)
         )
 
-    def _iterate_moments(self) -> Iterator[tuple[int, MemoryLine]]:
+    def _yield_memory_line_per_moment(self) -> Iterator[tuple[int, MemoryLine]]:
         """Yield (moment, its line) of the step."""
         fixed = per_sample = 0
-        for moment, sign, index in order_memory_events(self._one.allocations):
+        for moment, sign, index in list_ordered_allocation_events(self._one.allocations):
             growth = self._growth[index]
             fixed += sign * (self._one.allocations[index].bytes - growth * TRACED_AT[0])
             per_sample += sign * growth
@@ -483,7 +489,7 @@ class StepMemory:
     def lines_by_phase(self) -> tuple[tuple[MemoryLine, ...], tuple[MemoryLine, ...]]:
         """The lines of forward and backward, and those of the optimizer's step."""
         before, after = (
-            select_upper_lines(
+            select_upper_envelope_lines(
                 line
                 for moment, line in self._moments
                 if (moment > self._one.backward_ends) == is_optimizer
@@ -492,7 +498,7 @@ class StepMemory:
         )
         return before, after
 
-    def make_trace_at(self, batch: int) -> MemoryTrace:
+    def extrapolate_trace_to_batch(self, batch: int) -> MemoryTrace:
         """Return the trace at a batch size."""
         allocations, first = (
             tuple(
@@ -506,45 +512,58 @@ class StepMemory:
         )
         return replace(self._one, allocations=allocations, first=first)
 
-    def measure_allocated_peak(self, batch: int, gpu: Gpu = None) -> int:
+    def compute_allocated_peak_bytes(self, batch: int, gpu: Gpu = None) -> int:
         """Return the bytes at the fullest moment: tensors in blocks, and cuBLAS's workspaces."""
-        return compute_allocated_bytes(self.make_trace_at(batch), gpu)
+        return compute_peak_allocated_bytes(self.extrapolate_trace_to_batch(batch), gpu)
 
-    def can_fit_batch(self, batch: int, limit: float, reserve: int = 0, gpu: Gpu = None) -> bool:
+    def can_fit_batch(
+        self, batch: int, limit_bytes: float, reserved_bytes: int = 0, gpu: Gpu = None
+    ) -> bool:
         """Return whether ``batch`` is at most the largest: at once where the segments of an endless
         device have room."""
-        if self._reserved(batch, _normalize_capability(gpu)) <= limit - reserve:
+        if (
+            self._reserved(batch, _choose_capability_with_same_workspace(gpu))
+            <= limit_bytes - reserved_bytes
+        ):
             return True
-        largest = self.largest(limit, reserve, gpu).batch
+        largest = self.find_largest_fitting_batch(limit_bytes, reserved_bytes, gpu).batch
         return largest is None or batch <= largest
 
-    def largest(self, limit: float, reserve: int = 0, gpu: Gpu = None) -> LargestBatch:
+    def find_largest_fitting_batch(
+        self, limit_bytes: float, reserved_bytes: int = 0, gpu: Gpu = None
+    ) -> LargestBatch:
         """Return the largest batch whose step runs in ``limit`` bytes of which ``reserve`` stay
         free."""
-        return self._fits(limit, reserve, _normalize_capability(gpu))
+        return self._fits(limit_bytes, reserved_bytes, _choose_capability_with_same_workspace(gpu))
 
-    def _find_largest_batch(self, limit: float, reserve: int, gpu: Gpu) -> LargestBatch:
-        room = limit - reserve
-        most = find_largest_fitting(self.lines, room)
+    def _compute_largest_fitting_batch(
+        self, limit_bytes: float, reserved_bytes: int, gpu: Gpu
+    ) -> LargestBatch:
+        room = limit_bytes - reserved_bytes
+        most = find_largest_batch_by_lines(self.lines, room)
         if most is None:
             return LargestBatch(
                 None,
-                self.measure_allocated_peak(1, gpu),
-                reserve,
-                int(room) - self.measure_allocated_peak(1, gpu),
+                self.compute_allocated_peak_bytes(1, gpu),
+                reserved_bytes,
+                int(room) - self.compute_allocated_peak_bytes(1, gpu),
                 0,
             )
-        return find_largest_batch(room, reserve, self.make_trace_at, gpu, most)
+        return find_largest_batch_by_replay(
+            room, reserved_bytes, self.extrapolate_trace_to_batch, gpu, most
+        )
 
 
-def compute_allocated_bytes(trace: MemoryTrace, gpu: Gpu = None) -> int:
+def compute_peak_allocated_bytes(trace: MemoryTrace, gpu: Gpu = None) -> int:
     """Return the bytes that torch.cuda.max_memory_allocated would report."""
-    return compute_rounded_peak(trace) + sum(list_workspaces(trace, gpu).values())
+    return compute_block_rounded_peak_bytes(trace) + sum(
+        list_cublas_workspace_bytes(trace, gpu).values()
+    )
 
 
-def can_run_in(trace: MemoryTrace, bytes_available: float, gpu: Gpu = None) -> bool:
+def can_run_trace_in_bytes(trace: MemoryTrace, bytes_available: float, gpu: Gpu = None) -> bool:
     """Return whether the allocator finds a piece for every tensor in ``bytes_available`` bytes."""
-    if compute_allocated_bytes(trace, gpu) > bytes_available:
+    if compute_peak_allocated_bytes(trace, gpu) > bytes_available:
         return False
     try:
         replay_allocations(trace, gpu, bytes_available)
@@ -553,12 +572,12 @@ def can_run_in(trace: MemoryTrace, bytes_available: float, gpu: Gpu = None) -> b
     return True
 
 
-def find_largest_batch(
+def find_largest_batch_by_replay(
     bytes_available: float,
-    reserve: int,
+    reserved_bytes: int,
     make_trace: Callable[[int], MemoryTrace],
     gpu: Gpu = None,
-    most: int | None = None,
+    max_batch: int | None = None,
 ) -> LargestBatch:
     """Return the largest batch that runs in ``bytes_available`` bytes. ``at``: the trace at a
     batch size; ``most``: no larger one has room.
@@ -567,23 +586,25 @@ def find_largest_batch(
     """
     trace_at = cache(make_trace)
 
-    if most is None:
+    if max_batch is None:
         low, high = 0, 1
-        while high <= TRIED_BATCH_MAX and can_run_in(trace_at(high), bytes_available, gpu):
+        while high <= TRIED_BATCH_MAX and can_run_trace_in_bytes(
+            trace_at(high), bytes_available, gpu
+        ):
             low, high = high, 2 * high
     else:
-        low, high, step = most, most + 1, 1
-        while low > 0 and not can_run_in(trace_at(low), bytes_available, gpu):
+        low, high, step = max_batch, max_batch + 1, 1
+        while low > 0 and not can_run_trace_in_bytes(trace_at(low), bytes_available, gpu):
             low, high, step = max(low - step, 0), low, 2 * step
     while high - low > 1:
         middle = (low + high) // 2
-        runs = can_run_in(trace_at(middle), bytes_available, gpu)
+        runs = can_run_trace_in_bytes(trace_at(middle), bytes_available, gpu)
         low, high = (middle, high) if runs else (low, middle)
-    needed = compute_allocated_bytes(trace_at(low), gpu) if low else 0
+    needed = compute_peak_allocated_bytes(trace_at(low), gpu) if low else 0
     return LargestBatch(
         low,
         needed,
-        reserve,
+        reserved_bytes,
         int(bytes_available) - needed,
-        compute_allocated_bytes(trace_at(high), gpu),
+        compute_peak_allocated_bytes(trace_at(high), gpu),
     )

@@ -102,41 +102,41 @@ class DecoderSizes:
         head = 0 if self.tied else self.head
         return self.products + self.router + head + self.embedding + self.positions + self.others
 
-    def count_attention_flops(self, keys: str) -> float | None:
+    def compute_attention_flops_per_token(self, counted_keys: str) -> float | None:
         """Return the FLOPs of attention for one token of training; None: not known.
 
         keys: "none"; every one of the "sequence"; those in the "window"; of these the mean that the
         causal "mask" leaves; "window, key heads": as many heads as keys have; "hidden": of the
         sequence, with heads that are hidden / heads deep.
         """
-        if keys == "hidden":
+        if counted_keys == "hidden":
             flops = 12 * len(self.attention) * self.seq
             return flops * self.hidden if self.hidden is not None else None
-        share = self.kv_share if keys == "window, key heads" else 1
-        if keys == "none" or share is None:
+        share = self.kv_share if counted_keys == "window, key heads" else 1
+        if counted_keys == "none" or share is None:
             return 0 if share is not None else None
         macs: float = 0
         for layer in self.attention:
             width = min(layer.window or self.seq, self.seq)
-            mean_keys: float = self.seq if keys == "sequence" else width
-            if keys == "mask":
+            mean_keys: float = self.seq if counted_keys == "sequence" else width
+            if counted_keys == "mask":
                 mean_keys = (width * (width + 1) / 2 + (self.seq - width) * width) / self.seq
             macs += layer.per_pair * mean_keys
         return 6 * macs * share
 
-    def list_exact_terms(self) -> dict[str, float]:
+    def compute_exact_token_flops(self) -> dict[str, float]:
         """Return the products of forward and backward that run, with attention as the whole square,
         as ``perfctl estimate`` counts it without sliding windows."""
         return {
             "weights": 6 * self.products,
             "router": 6 * self.router,
             "head": 6 * self.head,
-            "attention": self.count_attention_flops("sequence") or 0,
+            "attention": self.compute_attention_flops_per_token("sequence") or 0,
             "unweighted": self.unweighted,
         }
 
 
-def build_decoder_by_hand(
+def build_dense_decoder_from_dimensions(
     *,
     layers: int,
     hidden: int,
@@ -196,7 +196,7 @@ class MfuConvention:
     attention: str
     """What it makes of attention, for the list of differences."""
     keys: str
-    """As in :meth:`DecoderSizes.count_attention_flops`."""
+    """As in :meth:`DecoderSizes.compute_attention_flops_per_token`."""
     counted: tuple[str, ...] = PARAMETERS
     left_out: tuple[str, ...] = ("idle",)
     """Terms of ``counted`` that it has as 0; "tied head": an LM head with the token table's
@@ -204,13 +204,13 @@ class MfuConvention:
     attention_share: float = 1
     """Share of attention's FLOPs that it counts."""
 
-    def count_terms(self, model: DecoderSizes) -> dict[str, float] | None:
+    def compute_token_flops_by_term(self, model: DecoderSizes) -> dict[str, float] | None:
         """Return FLOPs of one token by term; None: not known of this model."""
-        attention = model.count_attention_flops(self.keys)
+        attention = model.compute_attention_flops_per_token(self.keys)
         if attention is None:
             return None
         parts = {
-            **model.list_exact_terms(),
+            **model.compute_exact_token_flops(),
             "attention": attention * self.attention_share,
             "embedding": 0 if model.tied else 6 * model.embedding,
             "positions": 6 * model.positions,
@@ -489,7 +489,7 @@ class MfuAudit:
         """Return the row of a convention. Raises StopIteration for another key."""
         return next(row for row in self.rows if row.convention.key == key)
 
-    def compare_with_exact(
+    def compute_excess_flops_over_exact(
         self, row: ConventionRow
     ) -> tuple[float, tuple[tuple[str, float], ...]] | None:
         """Return the FLOPs of one token beyond the exact count, in all and by term (name, FLOPs),
@@ -524,7 +524,7 @@ def audit_mfu(
     """
     per_flop = tokens_per_second / (peak.flops * devices)
     exact, causal, *rows = (
-        compute_convention_row(convention, model, per_flop, recompute, devices)
+        compute_convention_mfu_and_hfu(convention, model, per_flop, recompute, devices)
         for convention in (EXACT, CAUSAL, *CONVENTIONS)
     )
     explained = None
@@ -549,7 +549,7 @@ def audit_mfu(
     )
 
 
-def count_recomputed_flops(
+def compute_recomputed_flops_per_token(
     convention: MfuConvention, terms: Mapping[str, float], recompute: str | float
 ) -> float:
     """Return the FLOPs of one token that activation checkpointing runs again: a forward pass is a
@@ -567,21 +567,21 @@ def count_recomputed_flops(
     return share * sum(terms.get(term, 0) for term in recomputed_terms) / 3 + attention
 
 
-def compute_convention_row(
+def compute_convention_mfu_and_hfu(
     convention: MfuConvention,
     model: DecoderSizes,
-    per_flop: float,
+    tokens_per_peak_flop: float,
     recompute: str | float,
     devices: int,
 ) -> ConventionRow:
     """Return MFU and HFU by one convention. ``per_flop``: tokens/s for each FLOP/s of the peak."""
-    terms = convention.count_terms(model)
+    terms = convention.compute_token_flops_by_term(model)
     if terms is None:
         return ConventionRow(
             convention, None, None, None, "the hidden size of the model is unknown"
         )
     total = sum(terms.values())
-    mfu = total * per_flop
+    mfu = total * tokens_per_peak_flop
     if mfu > 1:
         return ConventionRow(
             convention,
@@ -592,7 +592,9 @@ def compute_convention_row(
         )
     if recompute == "none":
         return ConventionRow(convention, terms, mfu, None)
-    hfu = (total + count_recomputed_flops(convention, terms, recompute)) * per_flop
+    hfu = (
+        total + compute_recomputed_flops_per_token(convention, terms, recompute)
+    ) * tokens_per_peak_flop
     if hfu > 1:
         problem = (
             f"HFU {hfu:.1%}: the model recomputes less than stated, or the throughput is too high"
@@ -606,7 +608,7 @@ def explain_mfu_over_one(
 ) -> str:
     """Return the likely cause of an MFU over 1."""
     total, square = sum(terms.values()), terms.get("attention", 0)
-    masked = model.count_attention_flops("mask") or 0
+    masked = model.compute_attention_flops_per_token("mask") or 0
     if (total - terms.get("idle", 0)) / total * mfu <= 1:
         return "the formula counts experts that a token does not use"
     if square > masked and (total - square + masked) / total * mfu <= 1:
@@ -640,13 +642,13 @@ def _list_mfu_explanations(
     terms_of = [
         (convention, terms, sum(terms.values()))
         for convention in (*CONVENTIONS, EXACT, CAUSAL)
-        if (terms := convention.count_terms(model)) is not None
+        if (terms := convention.compute_token_flops_by_term(model)) is not None
     ]
     for convention, _, flops in terms_of:
         yield make_explanation(convention.key, convention.source, flops, 0)
     totals = {flops for *_, flops in terms_of}
     for variant in VARIANTS:
-        terms = variant.count_terms(model)
+        terms = variant.compute_token_flops_by_term(model)
         if terms is not None and (flops := sum(terms.values())) not in totals:
             yield make_explanation(variant.key, variant.source, flops, 1)
     modes: dict[str, str | float] = {mode: mode for mode in RECOMPUTE[1:]}
@@ -655,10 +657,10 @@ def _list_mfu_explanations(
     for convention, terms, total in terms_of:
         for name, mode in modes.items():
             text = f"{convention.key} with {name} recomputing: HFU, not MFU"
-            flops = total + count_recomputed_flops(convention, terms, mode)
+            flops = total + compute_recomputed_flops_per_token(convention, terms, mode)
             yield make_explanation(text, convention.source, flops, 2)
     paper = next(variant for variant in VARIANTS if variant.key == "megatron, paper")
-    terms = paper.count_terms(model) or {}
+    terms = paper.compute_token_flops_by_term(model) or {}
     tripled = sum(terms.values()) + terms.get("attention", 0)
     text = "megatron, paper's equation 8: HFU that counts recomputed attention three times"
     yield make_explanation(text, "Megatron-LM, arXiv 2205.05198", tripled, 2)

@@ -150,7 +150,7 @@ Plan = Annotated[
 ]
 
 
-def explain_untimed_plan(plan: ParallelPlan) -> str | None:
+def explain_missing_time_prediction(plan: ParallelPlan) -> str | None:
     """Return why the time of a plan is not predicted; None for data parallelism alone."""
     kinds = [text for name, text in UNTIMED.items() if getattr(plan, name) > (name != "zero")]
     if plan.states != "precision":
@@ -181,7 +181,7 @@ class _StageSums:
     """Block -> bytes kept for backward."""
 
 
-def find_block_prefix_and_numbers(model: Estimate) -> tuple[str, list[int]]:
+def find_transformer_prefix_and_numbers(model: Estimate) -> tuple[str, list[int]]:
     """Return the prefix and the numbers of the stack of layers with the most parameters; no numbers
     if it is no stack of transformer blocks, or one of several as in an encoder with a decoder."""
     stacks: dict[str, Counter[int]] = defaultdict(Counter)
@@ -198,17 +198,19 @@ def find_block_prefix_and_numbers(model: Estimate) -> tuple[str, list[int]]:
     return prefix, sorted(stacks[prefix]) if attends and is_single else []
 
 
-def _check_plan(model: Estimate, parallel: ParallelPlan, numbers: Sequence[int]) -> None:
+def _raise_if_plan_unsupported(
+    model: Estimate, parallel: ParallelPlan, block_numbers: Sequence[int]
+) -> None:
     """Raise UsageError for a plan that the rules cannot answer for this model."""
     for name in ("tp", "pp", "cp"):
-        if getattr(parallel, name) > 1 and not numbers:
+        if getattr(parallel, name) > 1 and not block_numbers:
             raise UsageError(
                 f"`parallel` {name}: perfctl found no single stack of transformer blocks",
                 "Use zero=1, zero=2 or zero=3 with dp",
             )
-    if len(numbers) % parallel.pp:
+    if len(block_numbers) % parallel.pp:
         raise UsageError(
-            f"`parallel` pp={parallel.pp} does not divide the {len(numbers)} blocks",
+            f"`parallel` pp={parallel.pp} does not divide the {len(block_numbers)} blocks",
             "Choose a divisor",
         )
     if parallel.states in ("megatron", "deepspeed") and model.precision in ("fp32", "tf32"):
@@ -226,15 +228,17 @@ def _check_plan(model: Estimate, parallel: ParallelPlan, numbers: Sequence[int])
         )
 
 
-def compute_memory_by_rank(model: Estimate, parallel: ParallelPlan) -> tuple[RankMemory, ...]:
+def compute_memory_by_pipeline_stage(
+    model: Estimate, parallel: ParallelPlan
+) -> tuple[RankMemory, ...]:
     """Return the memory of the first and the last pipeline stage and of the fullest between them.
     Raises UsageError for a plan without a rule."""
-    prefix, numbers = find_block_prefix_and_numbers(model)
-    _check_plan(model, parallel, numbers)
+    prefix, numbers = find_transformer_prefix_and_numbers(model)
+    _raise_if_plan_unsupported(model, parallel, numbers)
     stages = [_StageSums() for _ in range(parallel.pp)]
     block_of = {f"{prefix}{number}": index for index, number in enumerate(numbers)}
-    _add_parameter_states(model, parallel, stages, block_of)
-    _add_activations(model, parallel, stages, block_of)
+    _add_weight_gradient_optimizer_bytes(model, parallel, stages, block_of)
+    _add_activation_and_input_bytes(model, parallel, stages, block_of)
     buffers = model.memory.buffers if model.memory is not None else 0
     ranks = []
     for stage_index, stage in enumerate(stages):
@@ -250,10 +254,10 @@ def compute_memory_by_rank(model: Estimate, parallel: ParallelPlan) -> tuple[Ran
         ranks.append(
             RankMemory(
                 f"stage {stage_index + 1} of {parallel.pp}" if parallel.pp > 1 else "every rank",
-                _sum_rank_bytes(stage.weights, parallel.zero >= 3),
+                _sum_bytes_per_rank(stage.weights, parallel.zero >= 3),
                 gathered,
-                _sum_rank_bytes(stage.gradients, parallel.zero >= 2),
-                _sum_rank_bytes(stage.optimizer, parallel.zero >= 1),
+                _sum_bytes_per_rank(stage.gradients, parallel.zero >= 2),
+                _sum_bytes_per_rank(stage.optimizer, parallel.zero >= 1),
                 buffers,
                 stage.logits,
                 stage.kept * in_flight,
@@ -264,24 +268,24 @@ def compute_memory_by_rank(model: Estimate, parallel: ParallelPlan) -> tuple[Ran
     return tuple(rank for rank in ranks if rank in (ranks[0], between, ranks[-1]))
 
 
-def compute_plan_memory(
+def compute_memory_and_suggest_plans(
     model: Estimate,
     plan: ParallelPlan | None,
     bytes_available: int | None,
     *,
-    is_too_small: bool = False,
+    is_single_gpu_too_small: bool = False,
 ) -> ParallelMemory:
     """Return the memory of each rank, and plans that may fit where the plan, or one GPU
     (``is_too_small``), has no room."""
-    ranks = compute_memory_by_rank(model, plan) if plan is not None else ()
+    ranks = compute_memory_by_pipeline_stage(model, plan) if plan is not None else ()
     if plan is not None:
-        is_too_small = bytes_available is not None and any(
+        is_single_gpu_too_small = bytes_available is not None and any(
             rank.recomputed_total > bytes_available for rank in ranks
         )
     states = plan.states if plan is not None else "precision"
     plans = (
-        suggest_plans(model, bytes_available, states)
-        if is_too_small and bytes_available is not None
+        suggest_smallest_fitting_plans(model, bytes_available, states)
+        if is_single_gpu_too_small and bytes_available is not None
         else None
     )
     return ParallelMemory(str(plan or ParallelPlan()), ranks, bytes_available, plans)
@@ -291,10 +295,12 @@ def _divide_rounding_up(size: int, parts: int) -> int:
     return -(-size // parts)
 
 
-def _sum_rank_bytes(sizes: Counter[tuple[int, int]], is_sharded: bool) -> int:
+def _sum_bytes_per_rank(
+    bytes_by_parts_and_replicas: Counter[tuple[int, int]], is_sharded_across_replicas: bool
+) -> int:
     return sum(
-        _divide_rounding_up(size, parts * (replicas if is_sharded else 1))
-        for (parts, replicas), size in sizes.items()
+        _divide_rounding_up(size, parts * (replicas if is_sharded_across_replicas else 1))
+        for (parts, replicas), size in bytes_by_parts_and_replicas.items()
     )
 
 
@@ -312,7 +318,7 @@ def _assign_stage_and_block(
         yield stage, block
 
 
-def _add_parameter_states(
+def _add_weight_gradient_optimizer_bytes(
     model: Estimate, parallel: ParallelPlan, stages: Sequence[_StageSums], block_of: dict[str, int]
 ) -> None:
     experts = {layer.layer for layer in model.experts}
@@ -360,7 +366,7 @@ def _add_parameter_states(
             stage.blocks[block] += _divide_rounding_up(used * elements, key[0])
 
 
-def _add_activations(
+def _add_activation_and_input_bytes(
     model: Estimate, parallel: ParallelPlan, stages: Sequence[_StageSums], block_of: dict[str, int]
 ) -> None:
     trace = model.memory_trace
@@ -395,8 +401,8 @@ def _add_activations(
             stages[stage_index].inputs += _divide_rounding_up(width * prod(module.output), parts)
 
 
-def suggest_plans(
-    model: Estimate, bytes_available: int, states: str = "precision"
+def suggest_smallest_fitting_plans(
+    model: Estimate, bytes_available: int, state_format: str = "precision"
 ) -> tuple[str, ...]:
     """Return of FSDP, tensor and pipeline parallelism the fewest GPUs whose known bytes are at most
     ``bytes_available``."""
@@ -404,9 +410,9 @@ def suggest_plans(
     for name, most in (("fsdp", GPUS_MAX), ("tp", TENSOR_MAX), ("pp", GPUS_MAX)):
         count = 2
         while count <= most:
-            plan = parse_parallel_plan(f"{name}={count},states={states}")
+            plan = parse_parallel_plan(f"{name}={count},states={state_format}")
             try:
-                ranks = compute_memory_by_rank(model, plan)
+                ranks = compute_memory_by_pipeline_stage(model, plan)
             except UsageError:
                 break
             if max(rank.recomputed_total for rank in ranks) <= bytes_available:

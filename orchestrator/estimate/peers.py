@@ -19,12 +19,12 @@ from math import prod
 from typing import Any, NamedTuple
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.estimate.flops.engine import count_layer_calls as work_out
+from perfctl.orchestrator.estimate.flops.engine import build_layer_calls_with_flops as work_out
 from perfctl.orchestrator.estimate.session import Session, silence_driver_warning
 from perfctl.orchestrator.estimate.sheets import reasons
-from perfctl.orchestrator.estimate.sheets.network import list_pass_figures
+from perfctl.orchestrator.estimate.sheets.network import list_forward_and_backward_totals
 from perfctl.orchestrator.estimate.sheets.sheet import SheetFigure
-from perfctl.orchestrator.estimate.sheets.slips import check_stated_value, parse_stated_value
+from perfctl.orchestrator.estimate.sheets.slips import diagnose_stated_value, parse_stated_value
 from perfctl.orchestrator.estimate.step import Estimate
 
 Counts = Mapping[str, float]
@@ -97,7 +97,7 @@ class LayerNumbers(NamedTuple):
     """First size of the output, the batch in most layers."""
 
 
-def check_counter_names(texts: Iterable[str]) -> list[str]:
+def validate_counter_names_and_figures(texts: Iterable[str]) -> list[str]:
     """Return names of counters and figures such as "paper=4.1e9". Raises UsageError for others."""
     names = list(texts)
     for text in names:
@@ -112,17 +112,19 @@ def check_counter_names(texts: Iterable[str]) -> list[str]:
     return names
 
 
-def compare_with_counters(session: Session, batch: int, names: Sequence[str]) -> CounterComparison:
+def compare_estimate_with_flop_counters(
+    session: Session, batch: int, counter_names_and_figures: Sequence[str]
+) -> CounterComparison:
     """Return what each counter says of the forward pass of ``batch`` samples. A counter that fails
     or is not installed has a ``problem``."""
     with silence_driver_warning():
         estimated = session.estimate_batch(batch)
-    facts = _collect_layer_numbers(estimated)
+    facts = _collect_forward_numbers_by_layer(estimated)
     counts = []
-    for text in names:
+    for text in counter_names_and_figures:
         name, is_figure, value = text.partition("=")
         if is_figure:
-            counts.append(_explain_typed_figure(name, value, estimated))
+            counts.append(_explain_user_figure(name, value, estimated))
             continue
         counter = COUNTERS[name]
         problem = None
@@ -149,26 +151,33 @@ def compare_with_counters(session: Session, batch: int, names: Sequence[str]) ->
     return CounterComparison(session.request.model, batch, macs, counts)
 
 
-def make_executed_result(
-    executed: Counts, causes: Mapping[str, str], macs: Mapping[str, int]
+def make_executed_flops_result(
+    executed_flops_by_layer: Counts,
+    cause_by_layer: Mapping[str, str],
+    estimated_macs_by_layer: Mapping[str, int],
 ) -> CounterResult:
     """Return executed FLOPs of layers as a counter; ``causes``: why a layer differs, if known."""
     differences: dict[str, list[str]] = defaultdict(list)
-    for layer, count in executed.items():
-        if count != 2 * macs.get(layer, 0):
-            differences[causes.get(layer) or reasons.UNEXPLAINED].append(layer)
+    for layer, count in executed_flops_by_layer.items():
+        if count != 2 * estimated_macs_by_layer.get(layer, 0):
+            differences[cause_by_layer.get(layer) or reasons.UNEXPLAINED].append(layer)
     return CounterResult(
         "executed",
         FLOP,
-        sum(executed.values()),
-        2 * sum(macs.get(layer, 0) for layer in executed),
+        sum(executed_flops_by_layer.values()),
+        2 * sum(estimated_macs_by_layer.get(layer, 0) for layer in executed_flops_by_layer),
         tuple(
             CountDifference(
-                reason, sum(executed[name] - 2 * macs.get(name, 0) for name in names), tuple(names)
+                reason,
+                sum(
+                    executed_flops_by_layer[name] - 2 * estimated_macs_by_layer.get(name, 0)
+                    for name in names
+                ),
+                tuple(names),
             )
             for reason, names in differences.items()
         ),
-        layers=executed,
+        layers=executed_flops_by_layer,
     )
 
 
@@ -180,9 +189,13 @@ def _run_counter(counter: FlopCounter, session: Session, batch: int) -> Counts:
     from perfctl.workloads.tracing import recorder
 
     request, device = session.request, "cpu" if counter.needs_values else "meta"
-    model = find.find_model(request.model, device, request.own, request.seq).model.eval()
+    model = find.build_referenced_model(
+        request.model, device, request.own, request.seq
+    ).model.eval()
     shapes = [shape.insert_batch(batch) for shape in session.facts.inputs]
-    inputs = recorder.make_inputs(shapes, [shape.dtype for shape in session.facts.inputs], device)
+    inputs = recorder.make_zero_inputs(
+        shapes, [shape.dtype for shape in session.facts.inputs], device
+    )
     logging.disable(logging.WARNING)
     try:
         with (
@@ -211,7 +224,7 @@ def _subtract_child_counts(inclusive: Mapping[str, float]) -> Counts:
     return {path: count for path, count in exclusive.items() if count}
 
 
-def _count_with_torch(model: Any, inputs: tuple[Any, ...]) -> Counts:
+def _count_flops_with_torch(model: Any, inputs: tuple[Any, ...]) -> Counts:
     from torch.utils.flop_counter import FlopCounterMode
 
     with FlopCounterMode(display=False) as counter:
@@ -230,7 +243,7 @@ def _count_with_torch(model: Any, inputs: tuple[Any, ...]) -> Counts:
     return _subtract_child_counts(inclusive)
 
 
-def _count_with_fvcore(model: Any, inputs: tuple[Any, ...]) -> Counts:
+def _count_macs_with_fvcore(model: Any, inputs: tuple[Any, ...]) -> Counts:
     from fvcore.nn import FlopCountAnalysis
 
     analysis = FlopCountAnalysis(model, inputs)
@@ -240,22 +253,22 @@ def _count_with_fvcore(model: Any, inputs: tuple[Any, ...]) -> Counts:
     )
 
 
-def _count_with_thop(model: Any, inputs: tuple[Any, ...]) -> Counts:
+def _count_macs_with_thop(model: Any, inputs: tuple[Any, ...]) -> Counts:
     from thop import profile
 
     counts: dict[str, float] = {}
 
-    def add_child_counts(path: str, total: float, children: Mapping[str, Any]) -> None:
+    def collect_inclusive_counts(path: str, total: float, children: Mapping[str, Any]) -> None:
         counts[path] = total
         for name, (child, _, below) in children.items():
-            add_child_counts(f"{path}.{name}" if path else name, child, below)
+            collect_inclusive_counts(f"{path}.{name}" if path else name, child, below)
 
     total, _, children = profile(model, inputs=inputs, verbose=False, ret_layer_info=True)
-    add_child_counts("", total, children)
+    collect_inclusive_counts("", total, children)
     return _subtract_child_counts(counts)
 
 
-def _count_with_torchinfo(model: Any, inputs: tuple[Any, ...]) -> Counts:
+def _count_macs_with_torchinfo(model: Any, inputs: tuple[Any, ...]) -> Counts:
     import torchinfo
 
     device = inputs[0].device.type
@@ -268,7 +281,7 @@ def _count_with_torchinfo(model: Any, inputs: tuple[Any, ...]) -> Counts:
     return {path: count for path, count in counts.items() if count}
 
 
-def _count_with_deepspeed(model: Any, inputs: tuple[Any, ...]) -> Counts:
+def _count_flops_with_deepspeed(model: Any, inputs: tuple[Any, ...]) -> Counts:
     from deepspeed.profiling.flops_profiler import FlopsProfiler
 
     profiler = FlopsProfiler(model)
@@ -283,15 +296,15 @@ def _count_with_deepspeed(model: Any, inputs: tuple[Any, ...]) -> Counts:
 
 
 COUNTERS = {
-    "torch": FlopCounter("torch", FLOP, _count_with_torch),
-    "fvcore": FlopCounter("fvcore", MAC, _count_with_fvcore, needs_values=True),
-    "thop": FlopCounter("thop", MAC, _count_with_thop),
-    "deepspeed": FlopCounter("deepspeed", FLOP, _count_with_deepspeed, needs_values=True),
-    "torchinfo": FlopCounter("torchinfo", MAC, _count_with_torchinfo),
+    "torch": FlopCounter("torch", FLOP, _count_flops_with_torch),
+    "fvcore": FlopCounter("fvcore", MAC, _count_macs_with_fvcore, needs_values=True),
+    "thop": FlopCounter("thop", MAC, _count_macs_with_thop),
+    "deepspeed": FlopCounter("deepspeed", FLOP, _count_flops_with_deepspeed, needs_values=True),
+    "torchinfo": FlopCounter("torchinfo", MAC, _count_macs_with_torchinfo),
 }
 
 
-def _collect_layer_numbers(estimated: Estimate) -> dict[str, LayerNumbers]:
+def _collect_forward_numbers_by_layer(estimated: Estimate) -> dict[str, LayerNumbers]:
     """Return the numbers of every module of the forward pass. An embedding without parameters of
     its own has those of the largest one."""
     tables = (module for module in estimated.modules if module.kind == EMBEDDING)
@@ -348,17 +361,17 @@ def _find_difference_reason(count: float, layer_facts: LayerNumbers, unit: str) 
         (3 * macs - scale * macs, reasons.describe_wrong_unit(other, unit)),
         (2 * scale * macs, reasons.TWICE),
         (scale * (2 * macs - attention), reasons.TWICE),
-        (rows * parameters, reasons.describe_not_operations(reasons.PARAMETERS)),
-        (parameters, reasons.describe_not_operations(reasons.PARAMETERS)),
+        (rows * parameters, reasons.describe_values_counted_as_operations(reasons.PARAMETERS)),
+        (parameters, reasons.describe_values_counted_as_operations(reasons.PARAMETERS)),
         (rows * parameters * outs, reasons.CHANNELS),
     )
     return next((reason for value, reason in values if value == count), reasons.UNEXPLAINED)
 
 
-def _explain_typed_figure(name: str, text: str, estimated: Estimate) -> CounterResult:
+def _explain_user_figure(name: str, text: str, estimated: Estimate) -> CounterResult:
     """Return what a figure that was typed is of the model, as a manual estimate is checked."""
     stated = parse_stated_value(text)
-    finding = check_stated_value(stated, None, _list_published_figures(estimated))
+    finding = diagnose_stated_value(stated, None, _list_candidate_published_totals(estimated))
     reason = reasons.UNEXPLAINED
     if finding.is_correct:
         reason = f"{finding.quantity} in {reasons.UNIT_NAMES[finding.unit]}"
@@ -371,12 +384,12 @@ def _explain_typed_figure(name: str, text: str, estimated: Estimate) -> CounterR
     )
 
 
-def _list_published_figures(estimated: Estimate) -> list[SheetFigure]:
+def _list_candidate_published_totals(estimated: Estimate) -> list[SheetFigure]:
     """Return the totals that a published figure may be."""
     forward = estimated.forward
     total_flops = forward.flops + forward.elementwise_flops
     return [
-        *list_pass_figures(estimated),
+        *list_forward_and_backward_totals(estimated),
         SheetFigure("3 x forward", 3 * forward.macs, MAC, ""),
         SheetFigure("3 x forward", 3 * forward.flops, FLOP, ""),
         SheetFigure("forward with elementwise operations", total_flops, FLOP, ""),

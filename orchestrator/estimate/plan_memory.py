@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfctl.orchestrator.estimate.memory import STATE, MemoryLine, select_upper_lines
+from perfctl.orchestrator.estimate.memory import STATE, MemoryLine, select_upper_envelope_lines
 from perfctl.records.paper import Plan, PlanLayer
 from perfctl.records.precision import PRECISIONS
 
@@ -27,7 +27,7 @@ PRODUCTS = ("conv", "linear")
 """Layers that multiply: autocast runs them in 16 bits, with casts of their parameters."""
 
 
-def compute_training_lines(
+def compute_training_memory_envelope(
     plan: Plan, optimizer: str, precision: str = "fp32"
 ) -> tuple[MemoryLine, ...]:
     """Return the lines of one training step, with the optimizer's update as a GPU runs it.
@@ -37,20 +37,22 @@ def compute_training_lines(
     :data:`perfctl.records.precision.PRECISIONS` says.
     """
     step = PlanStepReplay(plan, 1 + STATE[optimizer], precision)
-    step.run_training()
+    step.replay_training_step()
     if COPIES[optimizer]:
         # the loss, its gradient and the answers are gone
         step.free(2 * FLOAT, step.value * plan.classes)
         step.allocate(COPIES[optimizer] * FLOAT * plan.parameters, 0)
-    return select_upper_lines(step.moments)
+    return select_upper_envelope_lines(step.moments)
 
 
-def compute_inference_lines(plan: Plan, precision: str = "fp32") -> tuple[MemoryLine, ...]:
+def compute_inference_memory_envelope(
+    plan: Plan, precision: str = "fp32"
+) -> tuple[MemoryLine, ...]:
     """Return the lines of a forward pass alone, where an output lives until its last reader is
-    done; as :func:`compute_training_lines`."""
+    done; as :func:`compute_training_memory_envelope`."""
     step = PlanStepReplay(plan, 1, precision)
-    step.run_forward(None)
-    return select_upper_lines(step.moments)
+    step.replay_forward(None)
+    return select_upper_envelope_lines(step.moments)
 
 
 @dataclass(slots=True)
@@ -74,7 +76,7 @@ class PlanStepReplay:
         norms = [layer for layer in plan.layers if layer.kind == "norm"]
         buffers = sum(2 * FLOAT * layer.given[0] + INDEX for layer in norms)
         self.fixed = FLOAT * plan.parameters * values + buffers
-        self.per_sample = FLOAT * plan.layers[0].input_elements + INDEX
+        self.per_sample = FLOAT * plan.layers[0].all_input_elements + INDEX
         self.unread_casts = 0
         """Bytes of the parameters' casts that backward does not read: autocast's cache holds them
         until the forward ends."""
@@ -88,18 +90,18 @@ class PlanStepReplay:
             shared = self.owners[source_index] if source_index >= 0 else -1
             self.owners.append(shared if layer.kind == "flatten" else index)
 
-    def allocate(self, fixed: int, per_sample: int) -> None:
+    def allocate(self, fixed_bytes: int, bytes_per_sample: int) -> None:
         """Allocate bytes, and record the moment."""
-        self.fixed += fixed
-        self.per_sample += per_sample
+        self.fixed += fixed_bytes
+        self.per_sample += bytes_per_sample
         self.moments.append(MemoryLine(self.fixed, self.per_sample))
 
-    def free(self, fixed: int, per_sample: int) -> None:
+    def free(self, fixed_bytes: int, bytes_per_sample: int) -> None:
         """Free bytes."""
-        self.fixed -= fixed
-        self.per_sample -= per_sample
+        self.fixed -= fixed_bytes
+        self.per_sample -= bytes_per_sample
 
-    def run_training(self) -> None:
+    def replay_training_step(self) -> None:
         """Run forward, loss and backward."""
         needed: dict[int, int] = {}
         for index, layer in enumerate(self.layers):
@@ -108,7 +110,7 @@ class PlanStepReplay:
                 read = index if layer.kind == "activation" and of_output else layer.of[0]
                 if read >= 0 and self.owners[read] >= 0:
                     needed.setdefault(self.owners[read], index)
-        self.run_forward(needed)
+        self.replay_forward(needed)
         # Cross-entropy: the log-softmax (under autocast its float32 copy too), the loss, and
         # their gradients.
         classes = FLOAT * self.plan.classes
@@ -120,9 +122,9 @@ class PlanStepReplay:
         else:
             self.allocate(0, classes)
             self.free(0, 2 * classes)
-        self.run_backward(needed)
+        self.replay_backward(needed)
 
-    def run_forward(self, needed: dict[int, int] | None) -> None:
+    def replay_forward(self, last_backward_reader_by_output: dict[int, int] | None) -> None:
         """Run the layers. ``needed``: layer whose output backward reads -> the first layer (the
         last in backward) that reads it; None: there is no backward."""
         inputs = [
@@ -142,15 +144,15 @@ class PlanStepReplay:
                 weights, cast = self._count_saved_cast_bytes(layer)
                 self.allocate(HALF * layer.parameters, cast)
                 self.unread_casts += HALF * layer.parameters - weights
-            fixed, per_sample = _count_saved_statistics_bytes(layer)
+            fixed, per_sample = _count_bytes_saved_besides_output(layer)
             self.allocate(fixed, self.value * layer.output_elements + per_sample)
-            if needed is None:
+            if last_backward_reader_by_output is None:
                 self.free(fixed, per_sample + cast)
             for owner in inputs[index]:
-                if last_use[owner] == index and owner not in (needed or ()):
+                if last_use[owner] == index and owner not in (last_backward_reader_by_output or ()):
                     self.free(0, self.value * self.layers[owner].output_elements)
 
-    def run_backward(self, needed: dict[int, int]) -> None:
+    def replay_backward(self, last_backward_reader_by_output: dict[int, int]) -> None:
         """Run backward: gradients of the parameters and of each layer's inputs, the last layer
         first."""
         last = len(self.layers) - 1
@@ -161,11 +163,11 @@ class PlanStepReplay:
             of_inputs: list[tuple[int, _LiveGradient]] = []
             if gradient is not None:
                 self.allocate((HALF if casts else FLOAT) * layer.parameters, 0)
-                of_inputs = self._make_input_gradients(layer, gradient)
+                of_inputs = self._allocate_input_gradients(layer, gradient)
                 self._release_gradient(gradient)
             # What backward read for the last time: outputs, and what forward made beside them.
-            fixed, per_sample = _count_saved_statistics_bytes(layer)
-            for owner, reader in needed.items():
+            fixed, per_sample = _count_bytes_saved_besides_output(layer)
+            for owner, reader in last_backward_reader_by_output.items():
                 if reader == index and owner != last:
                     per_sample += self.value * self.layers[owner].output_elements
             weights, data = self._count_saved_cast_bytes(layer) if casts else (0, 0)
@@ -185,9 +187,9 @@ class PlanStepReplay:
         weights = layer.parameters - (layer.gives[0] if layer.bias else 0)
         if reads_input and layer.kind == "linear":
             weights = 0
-        return HALF * weights, HALF * layer.input_elements if reads_input else 0
+        return HALF * weights, HALF * layer.all_input_elements if reads_input else 0
 
-    def _make_input_gradients(
+    def _allocate_input_gradients(
         self, layer: PlanLayer, output_gradient: _LiveGradient
     ) -> list[tuple[int, _LiveGradient]]:
         """Return (input, its gradient): new ones, or the layer's own for additions, concatenations
@@ -198,7 +200,7 @@ class PlanStepReplay:
                 continue
             gradient = output_gradient
             if layer.kind not in ("add", "concat", "flatten"):
-                gradient = _LiveGradient(self.value * layer.input_elements)
+                gradient = _LiveGradient(self.value * layer.all_input_elements)
                 self.allocate(0, gradient.per_sample)
             gradient.holders += 1
             gradient.is_view |= layer.kind in ("concat", "flatten")
@@ -230,7 +232,7 @@ class PlanStepReplay:
             self.free(0, gradient.per_sample)
 
 
-def _count_saved_statistics_bytes(layer: PlanLayer) -> tuple[int, int]:
+def _count_bytes_saved_besides_output(layer: PlanLayer) -> tuple[int, int]:
     """Return (bytes, bytes per sample) that a layer makes besides its output, for backward:
     statistics, indices of maxima."""
     if layer.kind == "norm":

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.estimate.memory import CAPABILITIES, parse_capability
+from perfctl.orchestrator.estimate.memory import CAPABILITIES, parse_capability_or_gpu_name
 from perfctl.orchestrator.options import Option
 from perfctl.records.paper import ATTENTION, UPDATES
 from perfctl.records.precision import PRECISIONS
@@ -16,9 +16,9 @@ DEFAULT_OPTIMIZER = "momentum"
 OPTIMIZERS = ("none", "sgd", "momentum", "adam", "adamw", "adadelta", "rmsprop")
 
 
-def parse_gpu_option(text: str) -> tuple[int, int]:
+def parse_gpu_compute_capability(text: str) -> tuple[int, int]:
     """ "sm_90", "9.0" or "h100" as a compute capability. Raises UsageError."""
-    parsed = parse_capability(text)
+    parsed = parse_capability_or_gpu_name(text)
     if parsed is None:
         choices = ", ".join(CAPABILITIES)
         raise UsageError(
@@ -72,7 +72,7 @@ class Request:
             "GPU for --memory: sm_90, 9.0 or h100.",
             "Memory",
             metavar="NAME",
-            parse=parse_gpu_option,
+            parse=parse_gpu_compute_capability,
         ),
     ] = None
     attention: Annotated[
@@ -126,7 +126,7 @@ class Request:
 
     def check(self) -> None:
         """Raise UsageError for a mode, optimizer, device, precision or length that is not known."""
-        check_precision(self.precision)
+        raise_if_unknown_precision(self.precision)
         if self.seq is not None and self.seq < 1:
             raise UsageError(f"`seq` must be at least 1, got {self.seq}", "For example `seq` 128")
         if self.prompt is None and (self.generate is not None or self.kv_cache is not None):
@@ -151,7 +151,7 @@ class Request:
                 )
 
 
-def check_precision(name: str) -> None:
+def raise_if_unknown_precision(name: str) -> None:
     """Raise UsageError for a name that is not one of PRECISIONS."""
     if name not in PRECISIONS:
         raise UsageError(

@@ -12,8 +12,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
-from perfctl.orchestrator.estimate.flops.engine import count_layer_calls as work_out
-from perfctl.orchestrator.estimate.flops.engine import list_product_types, select_operations
+from perfctl.orchestrator.estimate.flops.engine import build_layer_calls_with_flops as work_out
+from perfctl.orchestrator.estimate.flops.engine import (
+    list_forward_product_types,
+    select_countable_operations,
+)
 from perfctl.orchestrator.estimate.memory import (
     RESERVE,
     TRACED_AT,
@@ -21,13 +24,17 @@ from perfctl.orchestrator.estimate.memory import (
     LargestBatch,
     StepMemory,
     UnlikeTracesError,
-    find_largest_batch,
+    find_largest_batch_by_replay,
     summarize_memory,
 )
-from perfctl.orchestrator.estimate.request import DEFAULT_OPTIMIZER, Request, check_precision
+from perfctl.orchestrator.estimate.request import (
+    DEFAULT_OPTIMIZER,
+    Request,
+    raise_if_unknown_precision,
+)
 from perfctl.orchestrator.estimate.step import Estimate, extract_layer_estimate
-from perfctl.orchestrator.estimate.trace_cache import TraceCache, open_trace_cache
-from perfctl.orchestrator.options import check_batches
+from perfctl.orchestrator.estimate.trace_cache import TraceCache, open_trace_cache_if_reproducible
+from perfctl.orchestrator.options import raise_if_invalid_batch_sizes
 from perfctl.records.paper import (
     ATTENTION,
     CAPABILITY,
@@ -38,7 +45,7 @@ from perfctl.records.paper import (
 )
 from perfctl.records.precision import PRECISIONS
 from perfctl.workloads.models.find import split_workload_reference
-from perfctl.workloads.models.plan import find_family
+from perfctl.workloads.models.plan import parse_model_family
 
 if TYPE_CHECKING:
     import torch
@@ -98,7 +105,7 @@ def estimate(
     """
     from perfctl.workloads.tracing import recorder
 
-    check_precision(precision)
+    raise_if_unknown_precision(precision)
 
     if device == "meta" and recorder.needs_real_values(model, inputs):
         device = None
@@ -115,9 +122,9 @@ def estimate(
         )
         traced = recorder.trace_step(
             worker,
-            recorder.convert_inputs(inputs, inputs_on),
+            recorder.convert_shapes_and_move_inputs(inputs, inputs_on),
             mode=mode,
-            grad=grad,
+            runs_backward=grad,
             optimizer=optimizer,
             loss=loss,
             memory=memory,
@@ -129,21 +136,24 @@ def estimate(
     return estimate_from_trace(traced, gpu)
 
 
-def make_gpu_setting(capability: Gpu, attention: str, update: str) -> GpuChoices:
+def make_gpu_setting(capability: Gpu, attention_kernel: str, optimizer_update: str) -> GpuChoices:
     """Return what a GPU of this capability runs. Raises UsageError for an attention or update that
     is not known."""
-    for name, value, choices in (("attention", attention, ATTENTION), ("update", update, UPDATES)):
+    for name, value, choices in (
+        ("attention", attention_kernel, ATTENTION),
+        ("update", optimizer_update, UPDATES),
+    ):
         if value not in choices:
             raise UsageError(
                 f"invalid value '{value}' for `{name}`", f"Choose {', '.join(choices)}"
             )
-    return GpuChoices(capability or CAPABILITY, attention, update)
+    return GpuChoices(capability or CAPABILITY, attention_kernel, optimizer_update)
 
 
 def estimate_from_trace(traced: TracedStep, gpu: Gpu = None) -> Estimate:
     """Return the estimate of a trace by :func:`perfctl.workloads.tracing.recorder.trace`; ``gpu``:
     compute capability, for memory."""
-    ops = tuple(select_operations(traced.ops))
+    ops = tuple(select_countable_operations(traced.ops))
     calls = work_out(ops)
     memory = summarize_memory(traced.memory, gpu) if traced.memory is not None else None
     return Estimate(
@@ -227,11 +237,13 @@ class Session:
         self.request, self._kept = request, trace_cache or TraceCache()
         self._source = source
         if source is not None:
-            self._kept.set_source_files(source.files)
+            self._kept.record_source_file_digests(source.files)
         shapes = tuple(parse_input_shape(text) for text in request.inputs)
-        self.facts = self._kept.get(ModelFacts, "facts") or self._trace_facts(shapes)
+        self.facts = self._kept.get(ModelFacts, "facts") or self._collect_and_cache_model_facts(
+            shapes
+        )
 
-    def _trace_facts(self, shapes: tuple[InputShape, ...]) -> ModelFacts:
+    def _collect_and_cache_model_facts(self, shapes: tuple[InputShape, ...]) -> ModelFacts:
         source, request = self.source, self.request
         if request.seq is not None and (shapes or source.inputs.sequence is None):
             reason = (
@@ -251,10 +263,12 @@ class Session:
         self._kept.put(facts, "facts")
         return facts
 
-    def switch_precision(self, precision: str) -> Session:
+    def copy_with_precision(self, precision: str) -> Session:
         """The same model in another precision; one that was built is not built again."""
         request = replace(self.request, precision=precision)
-        trace_cache = open_trace_cache(request) if self._kept.folder is not None else None
+        trace_cache = (
+            open_trace_cache_if_reproducible(request) if self._kept.folder is not None else None
+        )
         return Session(request, trace_cache, self._source)
 
     @property
@@ -264,8 +278,10 @@ class Session:
 
         if self._source is None:
             request = self.request
-            self._source = find.find_model(request.model, request.device, request.own, request.seq)
-            self._kept.set_source_files(self._source.files)
+            self._source = find.build_referenced_model(
+                request.model, request.device, request.own, request.seq
+            )
+            self._kept.record_source_file_digests(self._source.files)
         return self._source
 
     @property
@@ -307,13 +323,13 @@ class Session:
             [shape.insert_batch(batch) for shape in shapes],
             [shape.dtype for shape in shapes],
         )
-        inputs = recorder.make_inputs(sizes, dtypes, request.device)
+        inputs = recorder.make_zero_inputs(sizes, dtypes, request.device)
         loss: Callable[[Any], Any] | None = None
         tensors: tuple[Any, ...] = ()
         if source.loss is not None and source.target is not None:
             each, dtype = source.target
-            tensors = recorder.make_inputs([(batch, *each)], [dtype], request.device)
-            tensors = recorder.cast_inputs(tensors, PRECISIONS[request.precision].weights)
+            tensors = recorder.make_zero_inputs([(batch, *each)], [dtype], request.device)
+            tensors = recorder.cast_float32_inputs(tensors, PRECISIONS[request.precision].weights)
             loss = _bind_loss_target(source.loss, tensors[0])
         source.model.zero_grad(set_to_none=True)
         optimizer = None if request.optimizer == "none" else request.optimizer or source.optimizer
@@ -329,16 +345,18 @@ class Session:
             gpu=make_gpu_setting(request.gpu, request.attention, request.update),
         )
 
-    def largest(self, limit: int, reserve: int = RESERVE) -> LargestBatch:
+    def find_largest_fitting_batch(
+        self, device_memory_bytes: int, reserved_bytes: int = RESERVE
+    ) -> LargestBatch:
         """The largest batch size whose step runs in ``limit`` bytes of which ``reserve`` stay free.
 
         From the traces at :data:`TRACED_AT`; a model whose storages do not grow by the same bytes
         with each sample is traced at every batch size that is tried.
         """
         with suppress(UnlikeTracesError):
-            return build_step_memory(trace_memory_pair(self, self.request.precision)).largest(
-                limit, reserve, self.request.gpu
-            )
+            return build_memory_for_any_batch(
+                trace_memory_for_two_batches(self, self.request.precision)
+            ).find_largest_fitting_batch(device_memory_bytes, reserved_bytes, self.request.gpu)
 
         def trace_memory(batch: int) -> MemoryTrace:
             traced = self._load_or_trace(batch, memory=True)
@@ -346,22 +364,24 @@ class Session:
                 raise PartlyDone(f"batch {batch}: {traced.problem}", None)
             return traced.memory
 
-        return find_largest_batch(limit - reserve, reserve, trace_memory, self.request.gpu)
+        return find_largest_batch_by_replay(
+            device_memory_bytes - reserved_bytes, reserved_bytes, trace_memory, self.request.gpu
+        )
 
 
-def trace_memory_pair(session: Session, precision: str) -> tuple[Estimate, Estimate]:
+def trace_memory_for_two_batches(session: Session, precision: str) -> tuple[Estimate, Estimate]:
     """The estimates whose memory is that of every batch size; in another precision under
     its autocast."""
     if precision != session.request.precision and PRECISIONS[precision].autocast is not None:
-        session = session.switch_precision(precision)
+        session = session.copy_with_precision(precision)
     first, other = (session.estimate_batch(batch, memory=True) for batch in TRACED_AT)
     return first, other
 
 
-def build_step_memory(pair: tuple[Estimate, Estimate]) -> StepMemory:
+def build_memory_for_any_batch(estimates_for_two_batches: tuple[Estimate, Estimate]) -> StepMemory:
     """Return the memory of the traced step at any batch size. Raises UnlikeTracesError where the
     traces have no memory, or differ in more than their sizes."""
-    first, other = (estimate_.memory_trace for estimate_ in pair)
+    first, other = (estimate_.memory_trace for estimate_ in estimates_for_two_batches)
     if first is None or other is None:
         raise UnlikeTracesError("the trace has none")
     return StepMemory(first, other)
@@ -398,11 +418,11 @@ def open_session(request: Request) -> Session:
     without torch, UsageError when there is no such model, PerfctlError when its own code fails."""
     require_torch()
     with convert_model_errors():
-        return Session(request, open_trace_cache(request))
+        return Session(request, open_trace_cache_if_reproducible(request))
 
 
 @lru_cache(maxsize=8)
-def estimate_at(request: Request, batch: int) -> Estimate:
+def estimate_model_for_batch(request: Request, batch: int) -> Estimate:
     """A model that is given by its name at one batch size; raises what
     :func:`open_session` raises."""
     with silence_driver_warning():
@@ -431,7 +451,7 @@ class ModelEstimate:
             if estimate_.problem is not None
         )
 
-    def part(self, layer: str) -> Mapping[int, Estimate]:
+    def extract_layer_estimates(self, layer: str) -> Mapping[int, Estimate]:
         """Only ``layer`` (its dotted path, "(model)" for the model itself) and the layers
         inside it.
 
@@ -439,20 +459,20 @@ class ModelEstimate:
         """
         parts = {}
         for size, estimate_ in self.batches.items():
-            part = extract_layer_estimate(estimate_, _read_layer_path(layer))
+            part = extract_layer_estimate(estimate_, _convert_layer_name_to_path(layer))
             if part is None:
                 names = [module.path for module in estimate_.modules if module.path]
                 raise UsageError(
                     f"`layer`: layer '{layer}' not found in the model",
-                    list_layer_names("It has", names),
+                    format_layer_names_hint("It has", names),
                 )
             parts[size] = part
         return parts
 
-    def build_network_sheets(self) -> Mapping[int, NetworkSheet]:
+    def build_network_sheets_by_batch(self) -> Mapping[int, NetworkSheet]:
         """Return a line for every layer, and the totals, at each batch size."""
         from perfctl.orchestrator.estimate.sheets.network import (
-            add_types_to_sheet,
+            add_data_types_to_sheet,
             build_network_sheet,
         )
 
@@ -460,41 +480,44 @@ class ModelEstimate:
         for size, estimate_ in self.batches.items():
             sheets[size] = build_network_sheet(estimate_.modules, estimate_.calls)
             if precision != "fp32":
-                products = list_product_types(estimate_.ops, precision)
-                sheets[size] = add_types_to_sheet(sheets[size], products, estimate_.types)
+                products = list_forward_product_types(estimate_.ops, precision)
+                sheets[size] = add_data_types_to_sheet(sheets[size], products, estimate_.types)
         return sheets
 
-    def sheets(self, layer: str | None = None) -> Mapping[int, Sheet]:
+    def build_layer_sheets_by_batch(self, layer: str | None = None) -> Mapping[int, Sheet]:
         """Return the worked sheet of one layer at each batch size, or of the whole "(model)".
         ``layer`` may be None when only one layer computes anything.
 
         Raises UsageError when it is None and there are several, and for a layer that
         computes nothing.
         """
-        return {size: _build_sheet_of(estimate_, layer) for size, estimate_ in self.batches.items()}
+        return {
+            size: _build_layer_or_model_sheet(estimate_, layer)
+            for size, estimate_ in self.batches.items()
+        }
 
-    def build_other_sheets(self, layer: str | None = None) -> Mapping[int, list[Sheet]]:
+    def build_sheets_of_other_layers(self, layer: str | None = None) -> Mapping[int, list[Sheet]]:
         """Return the sheets of all layers but this one that multiply, by batch size."""
-        from perfctl.orchestrator.estimate.sheets.sheet import list_sheet_layers
+        from perfctl.orchestrator.estimate.sheets.sheet import list_layers_with_operations
 
         return {
             size: [
                 sheet
-                for name in list_sheet_layers(estimate_.ops)
-                if layer is not None and name != _read_layer_path(layer)
-                if (sheet := _build_sheet_of(estimate_, name)).facts is not None
+                for name in list_layers_with_operations(estimate_.ops)
+                if layer is not None and name != _convert_layer_name_to_path(layer)
+                if (sheet := _build_layer_or_model_sheet(estimate_, name)).facts is not None
             ]
             for size, estimate_ in self.batches.items()
         }
 
 
-def estimate_model(
+def estimate_model_for_batches(
     request: Request,
     batches: Sequence[int] = (1,),
     *,
-    limit: int | None = None,
-    reserve: int = RESERVE,
-    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+    device_memory_bytes: int | None = None,
+    reserved_bytes: int = RESERVE,
+    report_progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> ModelEstimate:
     """Estimate a model that is given by its name, at each batch size.
 
@@ -505,29 +528,33 @@ def estimate_model(
     when the model's own code fails while it is built. A model that fails later is a ``problem``.
     """
     request.check()
-    request, assumed = _set_default_optimizer(request)
-    check_batches(batches)
+    request, assumed = _add_default_optimizer_and_note(request)
+    raise_if_invalid_batch_sizes(batches)
     require_torch()
     with silence_driver_warning():
-        total = 1 + len(batches) + (limit is not None)
-        progress(f"making {request.model}", 0, total)
+        total = 1 + len(batches) + (device_memory_bytes is not None)
+        report_progress(f"making {request.model}", 0, total)
         session = open_session(request)
         estimates = {}
         for done, size in enumerate(batches, 1):
-            progress(f"batch {size:,}", done, total)
+            report_progress(f"batch {size:,}", done, total)
             estimates[size] = session.estimate_batch(size)
         is_complete = all(estimate_.problem is None for estimate_ in estimates.values())
-        progress("largest batch that fits", len(batches) + 1, total)
-        fit = session.largest(limit, reserve) if limit is not None and is_complete else None
+        report_progress("largest batch that fits", len(batches) + 1, total)
+        fit = (
+            session.find_largest_fitting_batch(device_memory_bytes, reserved_bytes)
+            if device_memory_bytes is not None and is_complete
+            else None
+        )
     return ModelEstimate(request, estimates, fit, (*session.notes, *assumed))
 
 
-def _set_default_optimizer(request: Request) -> tuple[Request, tuple[str, ...]]:
+def _add_default_optimizer_and_note(request: Request) -> tuple[Request, tuple[str, ...]]:
     """Memory of training is with an optimizer: where none is named, the one that
     ``perfctl predict`` takes."""
     has_its_own = (
         split_workload_reference(request.model) is not None
-        or find_family(request.model) is not None
+        or parse_model_family(request.model) is not None
     )
     if (
         not request.memory
@@ -543,37 +570,42 @@ def _set_default_optimizer(request: Request) -> tuple[Request, tuple[str, ...]]:
     return replace(request, optimizer=DEFAULT_OPTIMIZER), (note,)
 
 
-def check_manual_value(
-    value: str, sheets: Mapping[int, Sheet], other_sheets: Mapping[int, Sequence[Sheet]]
+def compare_manual_value_with_sheets(
+    value: str,
+    sheet_by_batch: Mapping[int, Sheet],
+    other_layer_sheets_by_batch: Mapping[int, Sequence[Sheet]],
 ) -> Mapping[int, CheckFinding]:
     """Compare a value worked out by hand with the sheet of each batch size. ``others``: the sheets
     of the other layers. Raises UsageError if it is no value."""
-    from perfctl.orchestrator.estimate.sheets.slips import check_stated_value, parse_stated_value
+    from perfctl.orchestrator.estimate.sheets.slips import diagnose_stated_value, parse_stated_value
 
     stated = parse_stated_value(value)
     return {
-        size: check_stated_value(
+        size: diagnose_stated_value(
             stated,
             sheet.facts,
             sheet.quantities,
-            batches=sheets,
-            other_sheets=other_sheets.get(size, ()),
+            sweep_batches=sheet_by_batch,
+            other_sheets=other_layer_sheets_by_batch.get(size, ()),
         )
-        for size, sheet in sheets.items()
+        for size, sheet in sheet_by_batch.items()
     }
 
 
-def _build_sheet_of(estimate_: Estimate, layer: str | None) -> Sheet:
+def _build_layer_or_model_sheet(estimate_: Estimate, layer: str | None) -> Sheet:
     from perfctl.orchestrator.estimate.sheets.network import build_model_sheet
-    from perfctl.orchestrator.estimate.sheets.sheet import build_layer_sheet, list_sheet_layers
+    from perfctl.orchestrator.estimate.sheets.sheet import (
+        build_layer_sheet,
+        list_layers_with_operations,
+    )
 
-    names = list(list_sheet_layers(estimate_.ops))
+    names = list(list_layers_with_operations(estimate_.ops))
     if layer is None and len(names) != 1:
         raise UsageError(
             "`check` needs one layer",
-            list_layer_names("Set it with `layer`. Available layers", names),
+            format_layer_names_hint("Set it with `layer`. Available layers", names),
         )
-    path = names[0] if layer is None else _read_layer_path(layer)
+    path = names[0] if layer is None else _convert_layer_name_to_path(layer)
     output = next((module.output for module in estimate_.modules if module.path == path), None)
     worked = build_layer_sheet(estimate_.ops, path, output, estimate_.precision)
     if not path and len(names) > 1 and (worked is None or worked.facts is None):
@@ -581,16 +613,16 @@ def _build_sheet_of(estimate_: Estimate, layer: str | None) -> Sheet:
     if worked is None:
         raise UsageError(
             f"`layer`: no layer '{layer}' with an operation of its own",
-            list_layer_names("Available layers", names),
+            format_layer_names_hint("Available layers", names),
         )
     return worked
 
 
-def _read_layer_path(layer: str) -> str:
+def _convert_layer_name_to_path(layer: str) -> str:
     return "" if layer == "(model)" else layer
 
 
-def list_layer_names(caption: str, names: list[str]) -> str:
+def format_layer_names_hint(caption: str, names: list[str]) -> str:
     suffix = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return (
         f"{caption}: {', '.join(name or '(model)' for name in names[:_NAMED])}{suffix}"

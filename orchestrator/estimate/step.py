@@ -15,12 +15,12 @@ from perfctl.orchestrator.estimate.flops.engine import (
     TypeWork,
     WorkTotals,
     count_integer_macs,
-    is_fused_only,
-    sum_casts,
-    sum_layer_calls,
-    sum_work_by_type,
+    is_fused_kernel_recomputation,
+    sum_float_type_casts,
+    sum_layer_call_work,
+    sum_work_by_data_type,
 )
-from perfctl.orchestrator.estimate.flops.formulas import get_shape
+from perfctl.orchestrator.estimate.flops.formulas import get_shape_or_empty
 from perfctl.orchestrator.estimate.memory import StepMemorySummary
 from perfctl.records.paper import LayerCall, MemoryTrace, OpShape
 
@@ -51,7 +51,7 @@ class ExpertLayer(NamedTuple):
         return self.parameters // self.experts * (self.experts - self.per_token)
 
 
-def find_expert_layers(
+def find_grouped_matmul_expert_layers(
     ops: Iterable[OpShape], modules: Sequence[TracedModule]
 ) -> tuple[ExpertLayer, ...]:
     """Return the layers whose forward is a grouped product of E matrices over tokens x top_k
@@ -62,7 +62,7 @@ def find_expert_layers(
         module = module_of.get(op.layer)
         if op.op != "aten._grouped_mm" or op.direction != "forward" or module is None:
             continue
-        rows, matrices = get_shape(op.inputs, 0), get_shape(op.inputs, 1)
+        rows, matrices = get_shape_or_empty(op.inputs, 0), get_shape_or_empty(op.inputs, 1)
         tokens = prod(module.output[:-1]) if module.output else 0
         if len(matrices) != 3 or not tokens or rows[0] % tokens:
             continue
@@ -132,11 +132,11 @@ class Estimate:
     @property
     def types(self) -> tuple[TypeWork, ...]:
         """Multiply-adds, elementwise FLOPs and bytes by type, forward and backward."""
-        return sum_work_by_type(self.ops, self.precision)
+        return sum_work_by_data_type(self.ops, self.precision)
 
     @property
     def casts(self) -> CastTotals:
-        return sum_casts(self.ops)
+        return sum_float_type_casts(self.ops)
 
     @property
     def parameters(self) -> int:
@@ -160,7 +160,7 @@ class Estimate:
     @property
     def experts(self) -> tuple[ExpertLayer, ...]:
         """The layers that are mixtures of experts."""
-        return find_expert_layers(self.ops, self.modules)
+        return find_grouped_matmul_expert_layers(self.ops, self.modules)
 
     @property
     def active_parameters(self) -> int | None:
@@ -175,15 +175,15 @@ class Estimate:
 
     @property
     def forward(self) -> WorkTotals:
-        return self._sum_directions(("forward",))
+        return self._sum_work_in_directions(("forward",))
 
     @property
     def backward(self) -> WorkTotals:
-        return self._sum_directions(BACKWARD)
+        return self._sum_work_in_directions(BACKWARD)
 
-    def _sum_directions(self, directions: Sequence[str]) -> WorkTotals:
+    def _sum_work_in_directions(self, directions: Sequence[str]) -> WorkTotals:
         """Return the sums; those of a trace that stopped early are lower bounds."""
-        sums = sum_layer_calls(self.calls, directions)
+        sums = sum_layer_call_work(self.calls, directions)
         if self.problem is None:
             return sums
         stopped = self.problem.partition(": ")[0].removeprefix("after ")
@@ -198,15 +198,17 @@ class Estimate:
     @property
     def recompute(self) -> WorkTotals:
         """Forward operations that activation checkpointing repeats in backward."""
-        return sum_layer_calls(
-            (call for call in self.calls if not is_fused_only(call)), ("recompute",)
+        return sum_layer_call_work(
+            (call for call in self.calls if not is_fused_kernel_recomputation(call)), ("recompute",)
         )
 
     @property
     def fused(self) -> WorkTotals:
         """What a fused attention kernel computes again in backward; the math kernel does not. Part
         of no other total."""
-        return sum_layer_calls(filter(is_fused_only, self.calls), ("recompute",))
+        return sum_layer_call_work(
+            filter(is_fused_kernel_recomputation, self.calls), ("recompute",)
+        )
 
     def frame(self) -> pd.DataFrame:
         """Return the layer calls as a DataFrame: one row for each layer, kind and direction."""

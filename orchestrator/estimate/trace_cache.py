@@ -33,7 +33,7 @@ import msgspec
 
 import perfctl.workloads
 from perfctl.orchestrator.estimate.request import Request
-from perfctl.orchestrator.files import find_user_folder
+from perfctl.orchestrator.files import get_perfctl_user_folder
 from perfctl.records import paper
 
 COMPUTING = {
@@ -152,14 +152,14 @@ def list_importable_names(folder: Path) -> list[str] | None:
         return None
 
 
-def list_source_files(module: str) -> list[Path] | None:
+def list_source_files_if_deterministic(module: str) -> list[Path] | None:
     """The local files that ``module``, which is imported, consists of; None where they do not
     say everything.
 
     A file that was written since this process started may not be what was imported.
     """
-    since, files = _get_process_start(), list[Path]()
-    waiting, visited = list(_list_parent_modules(module)), set[str]()
+    since, files = _get_process_start_time(), list[Path]()
+    waiting, visited = list(_list_module_and_parents(module)), set[str]()
     while waiting:
         name = waiting.pop()
         top = name.partition(".")[0]
@@ -185,12 +185,12 @@ def list_source_files(module: str) -> list[Path] | None:
         waiting += (
             part
             for target in _iterate_imported_modules(tree, package)
-            for part in _list_parent_modules(target)
+            for part in _list_module_and_parents(target)
         )
     return files
 
 
-def _get_process_start() -> float:
+def _get_process_start_time() -> float:
     """When this process did, as times of files say it. Linux tells its age to 10 ms; psutil starts
     from the second in which the machine did, so that a file of the second before the call would
     be newer."""
@@ -204,35 +204,35 @@ def _get_process_start() -> float:
     return float(psutil.Process().create_time())
 
 
-def _list_parent_modules(name: str) -> Iterator[str]:
+def _list_module_and_parents(name: str) -> Iterator[str]:
     """ "a.b.c" -> "a", "a.b", "a.b.c": all of them are run."""
     pieces = name.split(".")
     return (".".join(pieces[: length + 1]) for length in range(len(pieces)))
 
 
-def _parse_pure_module(path: Path, since: float) -> ast.Module | None:
+def _parse_pure_module(path: Path, process_start: float) -> ast.Module | None:
     """The source of a local module; None where it is not one, was just written, or reads more than
     its arguments."""
     if path.suffix != ".py" or "site-packages" in path.parts or "dist-packages" in path.parts:
         return None
     try:
-        if path.stat().st_mtime >= since:
+        if path.stat().st_mtime >= process_start:
             return None
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
         return None
-    triton_names = set(_find_triton_aliases(tree))
+    triton_names = set(_find_triton_language_aliases(tree))
     return (
         None
         if any(
-            _is_outside_read(node) and not _is_triton_attribute(node, triton_names)
+            _may_read_external_state(node) and not _is_triton_attribute(node, triton_names)
             for node in ast.walk(tree)
         )
         else tree
     )
 
 
-def _find_triton_aliases(tree: ast.Module) -> Iterator[str]:
+def _find_triton_language_aliases(tree: ast.Module) -> Iterator[str]:
     """What a file calls ``triton.language``, whose ``load`` reads a GPU's memory."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -255,7 +255,7 @@ def _is_triton_attribute(node: ast.AST, triton_names: set[str]) -> bool:
     )
 
 
-def _is_outside_read(node: ast.AST) -> bool:
+def _may_read_external_state(node: ast.AST) -> bool:
     if isinstance(node, ast.keyword) and node.arg == "pretrained":
         return not (isinstance(node.value, ast.Constant) and not node.value.value)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "input":
@@ -287,7 +287,7 @@ def digest_environment() -> str | None:
     does not say its code.
     """
     folders = dict(_list_package_folders())
-    if not all(_is_versioned(name, folders) for name in VERSIONED_LIBRARIES):
+    if not all(_is_absent_or_versioned(name, folders) for name in VERSIONED_LIBRARIES):
         return None
     variables = sorted(
         item
@@ -304,7 +304,7 @@ def digest_environment() -> str | None:
         sorted(name for names in folders.values() for name in names),
         variables,
         machine,
-        _digest_own_code(),
+        _digest_tracing_code(),
     )
 
 
@@ -320,7 +320,7 @@ def _list_package_folders() -> Iterator[tuple[Path, list[str]]]:
             yield Path(root), names
 
 
-def _is_versioned(name: str, folders: Iterable[Path]) -> bool:
+def _is_absent_or_versioned(name: str, package_folders: Iterable[Path]) -> bool:
     """Return whether the package is not there at all, or lies in a folder that states its
     version."""
     try:
@@ -330,10 +330,10 @@ def _is_versioned(name: str, folders: Iterable[Path]) -> bool:
     if spec is None:
         return True
     places = [*(spec.submodule_search_locations or ()), *([spec.origin] if spec.origin else ())]
-    return bool(places) and any(Path(places[0]).parent == folder for folder in folders)
+    return bool(places) and any(Path(places[0]).parent == folder for folder in package_folders)
 
 
-def _digest_own_code() -> str:
+def _digest_tracing_code() -> str:
     """Return a digest of the code that builds, traces and records: in a checkout it changes without
     perfctl's version."""
     workloads = Path(next(iter(perfctl.workloads.__path__)))
@@ -356,14 +356,14 @@ def compute_digest(*parts: Any) -> str:
     ).hexdigest()
 
 
-def read_cache_entry(folder: Path, key: str, kind: Any) -> Any:
+def read_cache_entry(folder: Path, key: str, value_type: Any) -> Any:
     """The value of type ``kind`` that was written under ``key``; None when there is none."""
     path = folder / f"{key}.json.gz"
     try:
         entry = msgspec.json.decode(_unpack_entry(path), type=dict[str, msgspec.Raw])
         if msgspec.json.decode(entry["key"]) != key:
             return None
-        value = msgspec.json.decode(entry["value"], type=kind)
+        value = msgspec.json.decode(entry["value"], type=value_type)
         os.utime(path)
     except (OSError, ValueError, KeyError, RecursionError, zlib.error):
         return None
@@ -389,7 +389,7 @@ def write_cache_entry(folder: Path, key: str, value: Any) -> None:
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)
-        _remove_old_entries(folder)
+        _evict_least_recently_used_entries(folder)
 
 
 def _unpack_entry(path: Path) -> bytes:
@@ -411,7 +411,7 @@ def _unpack_entry(path: Path) -> bytes:
     return data
 
 
-def _remove_old_entries(folder: Path) -> None:
+def _evict_least_recently_used_entries(folder: Path) -> None:
     """Remove what was not used for longest until the rest is small enough, and what a killed
     process left."""
     entries, now = [], time.time()
@@ -446,11 +446,11 @@ class TraceCache:
         if listed is not None and all(_digest_file(path) == stored for path, stored in listed):
             self._files = compute_digest(listed)
 
-    def get(self, kind: type[T], *key_parts: Any) -> T | None:
+    def get(self, value_type: type[T], *key_parts: Any) -> T | None:
         """Return what was kept under ``what`` (numbers and words); None when nothing was, or the
         files changed since."""
         return (
-            self._read_entry(f"{self._files} {key_parts}", kind)
+            self._read_entry(f"{self._files} {key_parts}", value_type)
             if self._files is not None
             else None
         )
@@ -461,10 +461,12 @@ class TraceCache:
         if self._files is not None:
             self._write_entry(f"{self._files} {key_parts}", value)
 
-    def set_source_files(self, files: Sequence[Path] | None) -> None:
+    def record_source_file_digests(self, files: Sequence[Path] | None) -> None:
         """The model was built just now, from these files beside the libraries'; None: they do not
         say everything."""
-        files = list_source_files(self._module) if self._module is not None else files
+        files = (
+            list_source_files_if_deterministic(self._module) if self._module is not None else files
+        )
         listed = (
             tuple((str(path), _digest_file(path)) for path in files) if files is not None else None
         )
@@ -474,9 +476,9 @@ class TraceCache:
         self._files = compute_digest(listed)
         self._write_entry("files", listed)
 
-    def _read_entry(self, name: str, kind: Any) -> Any:
+    def _read_entry(self, name: str, value_type: Any) -> Any:
         return (
-            read_cache_entry(self.folder, compute_digest(self._base, name), kind)
+            read_cache_entry(self.folder, compute_digest(self._base, name), value_type)
             if self.folder
             else None
         )
@@ -486,12 +488,12 @@ class TraceCache:
             write_cache_entry(self.folder, compute_digest(self._base, name), value)
 
 
-def open_cache_for(
+def open_cache_keyed_by_request(
     request: Any,
     *,
-    files: Sequence[Path] = (),
-    module: str | None = None,
-    workload_file: Path | None = None,
+    digested_files: Sequence[Path] = (),
+    factory_module: str | None = None,
+    import_folder: Path | None = None,
 ) -> TraceCache | None:
     """Return what is kept of ``request``, a record: all its fields count. None where nothing may
     be.
@@ -505,19 +507,21 @@ def open_cache_for(
     with suppress(OSError, RuntimeError, TypeError):
         about, sibling_names = (
             digest_environment(),
-            list_importable_names(workload_file) if workload_file is not None else [],
+            list_importable_names(import_folder) if import_folder is not None else [],
         )
         if about is None or sibling_names is None:
             return None
-        file_digests = [(str(path.absolute()), _digest_file(path)) for path in files]
+        file_digests = [(str(path.absolute()), _digest_file(path)) for path in digested_files]
         key = compute_digest(
             msgspec.to_builtins(request),
             about,
             file_digests,
-            str(workload_file and workload_file.absolute()),
+            str(import_folder and import_folder.absolute()),
             sibling_names,
         )
-        return TraceCache(find_user_folder("XDG_CACHE_HOME", "~/.cache") / "traces", key, module)
+        return TraceCache(
+            get_perfctl_user_folder("XDG_CACHE_HOME", "~/.cache") / "traces", key, factory_module
+        )
     return None
 
 
@@ -529,7 +533,7 @@ def _digest_file(path: str | Path) -> str:
         return ""
 
 
-def open_trace_cache(request: Request) -> TraceCache | None:
+def open_trace_cache_if_reproducible(request: Request) -> TraceCache | None:
     """Return what is kept of a request; None where its traces must be made each time.
 
     That is where it runs with values (any device but meta), for a built-in workload that takes
@@ -537,24 +541,32 @@ def open_trace_cache(request: Request) -> TraceCache | None:
     """
     from perfctl.workloads.models import torchvision
     from perfctl.workloads.models.find import split_workload_reference
-    from perfctl.workloads.models.libraries import read_library_or_config
-    from perfctl.workloads.models.plan import find_family
+    from perfctl.workloads.models.libraries import parse_library_or_config_reference
+    from perfctl.workloads.models.plan import parse_model_family
 
     model, built_in = request.model, split_workload_reference(request.model)
     if request.device != "meta" or (built_in is not None and built_in[0] == torchvision.NAME):
         return None
-    if built_in is not None or find_family(model) is not None or model.startswith("torchvision:"):
-        return open_cache_for(request)
-    if (reference := read_library_or_config(model)) is not None:
-        return open_cache_for(request, files=tuple(filter(None, [reference.config])))
+    if (
+        built_in is not None
+        or parse_model_family(model) is not None
+        or model.startswith("torchvision:")
+    ):
+        return open_cache_keyed_by_request(request)
+    if (reference := parse_library_or_config_reference(model)) is not None:
+        return open_cache_keyed_by_request(
+            request, digested_files=tuple(filter(None, [reference.config]))
+        )
     module_name = model.rpartition(":")[0]
     if module_name.endswith(".py"):
         path = Path(module_name)
-        return open_cache_for(
-            request, module=f"perfctl_model_{path.stem}", workload_file=path.absolute().parent
+        return open_cache_keyed_by_request(
+            request,
+            factory_module=f"perfctl_model_{path.stem}",
+            import_folder=path.absolute().parent,
         )
     return (
-        open_cache_for(request, module=module_name, workload_file=Path.cwd())
+        open_cache_keyed_by_request(request, factory_module=module_name, import_folder=Path.cwd())
         if module_name
         else None
     )

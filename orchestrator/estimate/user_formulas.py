@@ -66,14 +66,14 @@ class UserFormula:
     source: str = "option"
     """option or file."""
 
-    def check_names(self, names: Sequence[str]) -> None:
+    def raise_if_unknown_parameter(self, allowed_parameters: Sequence[str]) -> None:
         """Raise UsageError for a parameter that is not one of ``names``."""
         for term in self.terms.values():
             for node in ast.walk(_parse_term(self, term)):
-                if isinstance(node, ast.Name) and node.id not in (*names, *_FUNCTIONS):
-                    raise _make_unknown_error(self, term, node, names)
+                if isinstance(node, ast.Name) and node.id not in (*allowed_parameters, *_FUNCTIONS):
+                    raise _make_unknown_parameter_error(self, term, node, allowed_parameters)
 
-    def evaluate(self, quantity: str, numbers: Mapping[str, Fraction]) -> int | None:
+    def evaluate_and_round(self, quantity: str, numbers: Mapping[str, Fraction]) -> int | None:
         """Return the quantity with these values of parameters, rounded; None if the formula does
         not have it. Raises UsageError."""
         term = self.terms.get(quantity)
@@ -177,7 +177,7 @@ def _make_formula_error(
     return UsageError(f"{location}: {reason}", remedy)
 
 
-def _make_unknown_error(
+def _make_unknown_parameter_error(
     formula: UserFormula, term: FormulaTerm, node: ast.Name, names: Collection[str]
 ) -> UsageError:
     reason = f"no parameter '{node.id}' with a number (known: {', '.join(names) or 'none'})"
@@ -198,13 +198,13 @@ def _parse_term(formula: UserFormula, term: FormulaTerm) -> ast.expr:
     except (ValueError, RecursionError, MemoryError):
         raise _make_formula_error(formula, term.column, "no arithmetic") from None
     for node in ast.walk(tree):
-        if isinstance(node, ast.expr) and not _is_arithmetic(node):
+        if isinstance(node, ast.expr) and not _is_allowed_arithmetic(node):
             reason = f"only numbers, parameters, + - * / // % ** and {', '.join(_FUNCTIONS)}"
             raise _make_formula_error(formula, _find_column(term, node), f"{reason} are allowed")
     return tree
 
 
-def _is_arithmetic(node: ast.expr) -> bool:
+def _is_allowed_arithmetic(node: ast.expr) -> bool:
     match node:
         case ast.Constant(value=value):
             return type(value) is int or (isinstance(value, float) and math.isfinite(value))
@@ -234,7 +234,7 @@ def _evaluate_node(
             compute, arguments = Fraction, [value]
         case ast.Name(id=name):
             if name not in numbers:
-                raise _make_unknown_error(formula, term, node, numbers)
+                raise _make_unknown_parameter_error(formula, term, node, numbers)
             return numbers[name]
         case ast.UnaryOp(op=sign, operand=operand):
             compute, arguments = _UNARY[type(sign)], [evaluate(operand)]

@@ -60,16 +60,18 @@ class UnpackingBudget:
         self.bytes = max(_SMALL, _EXPANSION * self.size)
         self.until = time.monotonic() + _SECONDS + self.size / _BYTES_PER_SECOND
 
-    def spend(self, path: Path, size: int) -> None:
+    def charge_member_or_raise(self, archive_path: Path, member_bytes: int) -> None:
         """Make room for a member of ``path``. Raises ReportError where there is none."""
-        self.bytes -= size
+        self.bytes -= member_bytes
         self.files -= 1
         remedy = "If the archive is valid, unpack it and pass the folder"
         if self.files < 0:
-            raise ReportError(path, "archive", f"it holds more than {_MOST_FILES:,} files", remedy)
+            raise ReportError(
+                archive_path, "archive", f"it holds more than {_MOST_FILES:,} files", remedy
+            )
         if self.bytes < 0:
             reason = f"it unpacks to more than {_EXPANSION} times its size"
-            raise ReportError(path, "archive", reason, remedy)
+            raise ReportError(archive_path, "archive", reason, remedy)
 
 
 class _TarMember(tarfile.TarInfo):
@@ -102,7 +104,7 @@ def is_archive(path: Path) -> bool:
         return True
 
 
-def unpack_report_archive(path: Path, folder: Path, budget: UnpackingBudget) -> int:
+def unpack_archive_and_count_skipped(path: Path, folder: Path, budget: UnpackingBudget) -> int:
     """Write the archive's files below ``folder``: no links, no hidden ones, none that would lie
     elsewhere. How many were left out because no file can have their name.
 
@@ -111,14 +113,16 @@ def unpack_report_archive(path: Path, folder: Path, budget: UnpackingBudget) -> 
     """
     free, left_out = shutil.disk_usage(folder).free, 0
     try:
-        with closing(_list_members(path)) as members:
+        with closing(_iterate_archive_members(path)) as members:
             for member, open_member in members:
                 name = PurePosixPath(member.name)
                 parts = [part for part in name.parts if part != "."]
                 is_hidden = any(part.startswith(".") for part in parts)  # or lies elsewhere
                 is_wanted = member.isfile() and parts and not (is_hidden or name.is_absolute())
                 # what a tar archive hides has to be unpacked to get past it
-                budget.spend(path, member.size if is_wanted or path.suffix.lower() != ".zip" else 0)
+                budget.charge_member_or_raise(
+                    path, member.size if is_wanted or path.suffix.lower() != ".zip" else 0
+                )
                 if not is_wanted:
                     continue
                 longest = max(len(os.fsencode(part)) for part in parts)
@@ -145,7 +149,7 @@ def unpack_report_archive(path: Path, folder: Path, budget: UnpackingBudget) -> 
     return left_out
 
 
-def _list_members(path: Path) -> Generator[tuple[tarfile.TarInfo, Callable[[], Any]]]:
+def _iterate_archive_members(path: Path) -> Generator[tuple[tarfile.TarInfo, Callable[[], Any]]]:
     """Yield the members of an archive, and what opens each before the next is asked for."""
     if path.suffix.lower() == ".zip":
         with zipfile.ZipFile(path) as packed:

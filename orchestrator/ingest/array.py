@@ -17,11 +17,11 @@ from pathlib import Path
 
 from perfctl.orchestrator import memory
 from perfctl.orchestrator.errors import StoreError, UsageError
-from perfctl.orchestrator.faults import isolate_failure
+from perfctl.orchestrator.faults import isolate_unexpected_exception
 from perfctl.orchestrator.ingest.context import NO_HINTS, UserHints
-from perfctl.orchestrator.ingest.find import find_sources
-from perfctl.orchestrator.ingest.ingest import read_name_facts
-from perfctl.orchestrator.ingest.reports import make_path_relative
+from perfctl.orchestrator.ingest.find import find_report_sources
+from perfctl.orchestrator.ingest.ingest import find_name_batches_and_ranks
+from perfctl.orchestrator.ingest.reports import make_path_relative_to_store
 from perfctl.orchestrator.launch.cluster import script
 from perfctl.orchestrator.launch.cluster.plan import JobArrayPlan, SlurmSiteSettings, Task
 from perfctl.orchestrator.launch.sweep.folders import read_json_object, write_json_atomically
@@ -43,15 +43,15 @@ class RenderedArray:
     files: int
 
 
-def render_ingest_array(
+def write_ingest_job_array(
     paths: Sequence[Path],
     store: Path,
     site: SlurmSiteSettings,
     command: str,
     warn: Callable[[str], None],
     *,
-    tasks: int | None = None,
-    options: Sequence[str] = (),
+    task_count: int | None = None,
+    ingest_options: Sequence[str] = (),
     hints: UserHints = NO_HINTS,
 ) -> RenderedArray:
     """Write the scripts of an array below perfctl-runs. Needs no Slurm.
@@ -62,21 +62,23 @@ def render_ingest_array(
     """
     if site.image is not None or site.template is not None:
         raise UsageError("`image` and `template` work only for arrays of profilers", "Omit them")
-    with find_sources(paths, memory.parse_memory_limit(None)) as findings:
+    with find_report_sources(paths, memory.parse_memory_limit(None)) as findings:
         for entry in findings.entries:
             if isinstance(entry, str):
                 warn(entry)
-        sources = findings.report_sources()
-        read_name_facts(sources, hints, None)
+        sources = findings.list_report_sources()
+        find_name_batches_and_ranks(sources, hints, None)
     names = [source.shown for source in sources]
-    files = list(dict.fromkeys(_find_containing_file(name).absolute() for name in names))
+    files = list(dict.fromkeys(_find_file_or_containing_archive(name).absolute() for name in names))
     if not files:
         raise UsageError(
             "no report was found", "Name report files, or folders and archives that contain them"
         )
     if strange := [file for file in files if "\n" in str(file)]:
         raise UsageError(f"the name of {strange[0].name!r} contains a line break", "Rename it")
-    parts = _split_files_evenly(files, tasks or min(_MOST_TASKS, -(-len(files) // _FILES_A_TASK)))
+    parts = _split_files_by_bytes(
+        files, task_count or min(_MOST_TASKS, -(-len(files) // _FILES_A_TASK))
+    )
     begun, host = format_utc_now(), os.uname().nodename
     digest = hashlib.sha256(os.fsencode("\n".join(map(str, files)) + begun)).hexdigest()[:8]
     folder = Path("perfctl-runs").absolute() / f"ingest-{digest}"
@@ -84,7 +86,7 @@ def render_ingest_array(
         Task(
             number,
             f"{len(part)} reports",
-            ("ingest", "--files-from", str(folder / f"files-{number}.txt"), *options),
+            ("ingest", "--files-from", str(folder / f"files-{number}.txt"), *ingest_options),
         )
         for number, part in enumerate(parts)
     )
@@ -92,8 +94,8 @@ def render_ingest_array(
     outputs = (store.absolute(), store.absolute().with_name("perfctl-report.html"))
     setting = script.JobScriptContext(outputs=outputs)
     texts = {
-        plan.array: script.render_ingest_script(plan, site, setting, options),
-        plan.gather: script.render_gather_script(plan, site, setting),
+        plan.array_script: script.render_ingest_array_script(plan, site, setting, ingest_options),
+        plan.gather_script: script.render_gather_script(plan, site, setting),
     }
     folder.mkdir(parents=True)
     for path, text in texts.items():
@@ -110,7 +112,7 @@ def render_ingest_array(
     return RenderedArray(plan, len(files))
 
 
-def _find_containing_file(name: Path) -> Path:
+def _find_file_or_containing_archive(name: Path) -> Path:
     """Return the archive that holds it, if there is one. Raises UsageError for what does not
     exist."""
     file = name
@@ -121,7 +123,7 @@ def _find_containing_file(name: Path) -> Path:
     return file
 
 
-def _split_files_evenly(files: Sequence[Path], tasks: int) -> list[list[Path]]:
+def _split_files_by_bytes(files: Sequence[Path], max_parts: int) -> list[list[Path]]:
     """Consecutive files, so that the parts in their order are all files in theirs; about equal
     in bytes."""
     sizes = [
@@ -131,14 +133,14 @@ def _split_files_evenly(files: Sequence[Path], tasks: int) -> list[list[Path]]:
         for path in files
     ]
     total, done = sum(sizes) + len(files), 0
-    parts: list[list[Path]] = [[] for _ in range(min(tasks, len(files)))]
+    parts: list[list[Path]] = [[] for _ in range(min(max_parts, len(files)))]
     for file, size in zip(files, sizes, strict=True):
         parts[min(len(parts) - 1, done * len(parts) // total)].append(file)
         done += size + 1
     return [part for part in parts if part]
 
 
-def is_ingest_array(folder: Path) -> bool:
+def is_ingest_array_folder(folder: Path) -> bool:
     """Whether the folder is that of an array of ingests."""
     return (folder / _RECORD).is_file()
 
@@ -184,16 +186,18 @@ def merge_task_databases(
             continue
         damaged = partial(database.is_store_damaged, connection)
         with (
-            isolate_failure(part, wrong.append, is_of_store=damaged),
+            isolate_unexpected_exception(part, wrong.append, is_store_damaged=damaged),
             bulk.attach_read_only(connection, part, merge.PART),
         ):
-            for run in merge.list_part_runs(connection):
+            for run in merge.list_attached_run_ids(connection):
                 _, is_new = merge.copy_run_from_attached_database(
                     connection,
                     run,
                     sweep,
-                    beside=True,
-                    artifact=lambda name: make_path_relative(folder / name, store),
+                    keep_failed_runs=True,
+                    map_artifact_path=lambda name: make_path_relative_to_store(
+                        folder / name, store
+                    ),
                 )
                 new, existing = new + is_new, existing + (not is_new)
     return new, existing, wrong

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.counts.kernels.names import recognise_family, recognise_kernel
 from perfctl.orchestrator.store import database, read
-from perfctl.orchestrator.store.write import write_derived_counts
+from perfctl.orchestrator.store.write import replace_derived_counts
 from perfctl.records.report import CODE, DerivedCount
 
 if TYPE_CHECKING:
@@ -34,29 +34,29 @@ SELECT EXISTS (SELECT 1 FROM metric WHERE run_id = :run)
 """
 
 
-def derive_run(connection: sqlite3.Connection, run_id: int) -> None:
+def store_derived_counts_and_families(connection: sqlite3.Connection, run_id: int) -> None:
     """Derive the families and counts of a run with kernels, in place of those that it has."""
     names = connection.execute("SELECT id, name FROM kernel_name WHERE run_id = ?", (run_id,))
     families = {number: recognise_family(name) for number, name in names}
     counts: Iterable[DerivedCount] = ()
     if _can_have_derived_counts(connection, run_id):
-        counts = derive_counts(read.load_run(connection, run_id))
-    write_derived_counts(connection, run_id, counts, families)
+        counts = derive_instruction_counts(read.load_run(connection, run_id))
+    replace_derived_counts(connection, run_id, counts, families)
 
 
-def derive_unfinished_runs(connection: sqlite3.Connection) -> None:
+def derive_counts_of_underived_runs(connection: sqlite3.Connection) -> None:
     """Derive what follows from the rows of runs whose ingest ended before it could."""
     for (run_id,) in connection.execute(_MISSING).fetchall():
-        derive_run(connection, run_id)
+        store_derived_counts_and_families(connection, run_id)
 
 
-def derive_store(store: Path) -> int:
+def derive_counts_of_all_runs(store: Path) -> int:
     """Derive counts and families of every run of a database anew; how many runs there are. Raises
     StoreError."""
     with database.open_store_for_writing(store) as connection:
         runs = read.list_run_ids(connection)
         for run_id in runs:
-            derive_run(connection, run_id)
+            store_derived_counts_and_families(connection, run_id)
     return len(runs)
 
 
@@ -69,12 +69,12 @@ def _can_have_derived_counts(connection: sqlite3.Connection, run_id: int) -> boo
         return False
     if connection.execute(_NEEDS_EVERY_LAUNCH, {"run": run_id, "code": f"{CODE}%"}).fetchone()[0]:
         return True
-    return any(derive_counts(read.load_launch_kinds(connection, run_id)))
+    return any(derive_instruction_counts(read.load_run_with_distinct_launches(connection, run_id)))
 
 
-def derive_counts(run: Run) -> Iterator[DerivedCount]:
+def derive_instruction_counts(run: Run) -> Iterator[DerivedCount]:
     """Yield the derived counts of a run; of a run with counters, those that complete a launch."""
-    from perfctl.orchestrator.counts.counters.sums import read_instruction_counts
+    from perfctl.orchestrator.counts.counters.sums import read_thread_counts_by_instruction
     from perfctl.orchestrator.counts.derived.rules import read_rule_verifications
     from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun
 
@@ -83,7 +83,7 @@ def derive_counts(run: Run) -> Iterator[DerivedCount]:
     batch = PreparedBatch(run.batch_size, (PreparedRun(run, run.precision),), None)
     counted = batch.counted_run.values if batch.counted_run else {}
     derived = (
-        batch.completed_counts
+        batch.rule_completed_counts_by_launch
         if counted
         else batch.derived_run.instructions_by_launch
         if batch.derived_run
@@ -99,15 +99,20 @@ def derive_counts(run: Run) -> Iterator[DerivedCount]:
             error = read_rule_verifications().get(derived_count.family)
             rule = (derived_count.rule, error.within if error else None)
             counts[alike] = [
-                (*count, *rule) for count in _list_instructions(names[launch], derived_count)
+                (*count, *rule)
+                for count in _list_derived_instruction_counts(names[launch], derived_count)
             ]
-        counted_instructions = read_instruction_counts(counted[launch]) if launch in counted else ()
+        counted_instructions = (
+            read_thread_counts_by_instruction(counted[launch]) if launch in counted else ()
+        )
         for row in counts[alike]:
             if row[0].lower() not in counted_instructions:
                 yield DerivedCount(launch, *row)
 
 
-def _list_instructions(name: str, derived: DerivedInstructions) -> Iterator[tuple[str, float]]:
+def _list_derived_instruction_counts(
+    kernel_name: str, derived: DerivedInstructions
+) -> Iterator[tuple[str, float]]:
     """Yield (instruction, how many): FADD, FMUL and FFMA of threads; HMMA of warps, where the name
     says how large one is."""
     from perfctl.orchestrator.counts.counters.sums import FLOPS_PER_INSTRUCTION
@@ -122,6 +127,6 @@ def _list_instructions(name: str, derived: DerivedInstructions) -> Iterator[tupl
             yield instruction, value
     if derived.tensor is None:
         return
-    algorithm = recognise_kernel(name)
+    algorithm = recognise_kernel(kernel_name)
     each = FLOPS_PER_INSTRUCTION.get((algorithm.math or "", algorithm.instruction or ""))
     yield ("HMMA", derived.tensor / each) if each else (TENSOR_FLOP, derived.tensor)

@@ -7,9 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from perfctl.orchestrator.counts.kernels.names import extract_function_name, is_name_match
+from perfctl.orchestrator.counts.kernels.names import (
+    extract_function_name,
+    is_kernel_name_matching_glob,
+)
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.estimate.flops.registered import KERNELS, count_kernel_flops
+from perfctl.orchestrator.estimate.flops.registered import KERNELS, compute_registered_kernel_flops
 from perfctl.orchestrator.estimate.user_formulas import (
     QUANTITIES,
     UserFormula,
@@ -27,7 +30,7 @@ UNION ALL SELECT name, NULL FROM range WHERE run_id = :run GROUP BY name
 """
 
 
-def parse_formulas(texts: Iterable[str]) -> list[UserFormula]:
+def parse_formulas_and_formula_files(texts: Iterable[str]) -> list[UserFormula]:
     """Return formulas, and those of the TOML files among ``texts``. Raises UsageError."""
     formulas = []
     for text in texts:
@@ -56,7 +59,7 @@ def parse_parameters(texts: Iterable[str]) -> list[Parameter]:
     return parameters
 
 
-def store_expectations(
+def store_expectations_and_yield_problems(
     store: Path,
     run_ids: Iterable[int],
     formulas: Sequence[UserFormula],
@@ -69,7 +72,7 @@ def store_expectations(
     run_ids = list(dict.fromkeys(run_ids))
     with database.open_store_for_writing(store) as connection:
         for run_id in run_ids:
-            recorded = read.read_table(connection, Parameter, "parameter", run_id)
+            recorded = read.read_run_table_rows(connection, Parameter, "parameter", run_id)
             merged = {item.name: item for item in (*recorded, *parameters)}
             numbers = {
                 item.name: Fraction(item.value if item.value.isdecimal() else item.number)
@@ -77,7 +80,7 @@ def store_expectations(
                 if item.number is not None
             }
             names = connection.execute(_NAMES, {"run": run_id}).fetchall()
-            stored = read.read_table(connection, Expectation, "expectation", run_id)
+            stored = read.read_run_table_rows(connection, Expectation, "expectation", run_id)
             of_run = formulas or [
                 parse_user_formula(f"{item.pattern}: {item.formula}", item.source)
                 for item in stored
@@ -97,7 +100,9 @@ def store_expectations(
                     if len(run_ids) == 1:
                         raise
                     yield f"run {run_id}: {error}"
-            write.replace_user_facts(connection, run_id, tuple(merged.values()), expected)
+            write.replace_parameters_and_expectations(
+                connection, run_id, tuple(merged.values()), expected
+            )
             query = "SELECT EXISTS (SELECT 1 FROM kernel WHERE run_id = ?)"
             (has_kernels,) = connection.execute(query, (run_id,)).fetchone()
             for formula_ in expected:
@@ -113,11 +118,13 @@ def store_expectations(
 
 def _evaluate_formula(formula: UserFormula | str, numbers: Mapping[str, Fraction]) -> Expectation:
     if isinstance(formula, str):
-        return Expectation(formula, count_kernel_flops(formula, numbers), None, None, "registered")
-    flops, size = (formula.evaluate(name, numbers) for name in QUANTITIES)
+        return Expectation(
+            formula, compute_registered_kernel_flops(formula, numbers), None, None, "registered"
+        )
+    flops, size = (formula.evaluate_and_round(name, numbers) for name in QUANTITIES)
     terms = ", ".join(f"{name}={term.text}" for name, term in formula.terms.items())
     return Expectation(formula.pattern, flops, size, terms, formula.source)
 
 
 def _has_matching_name(names: Iterable[tuple[str, str | None]], pattern: str) -> bool:
-    return any(is_name_match(pattern, *name_pair) for name_pair in names)
+    return any(is_kernel_name_matching_glob(pattern, *name_pair) for name_pair in names)

@@ -23,12 +23,12 @@ from pathlib import Path
 from perfctl import parsers
 from perfctl.orchestrator import pool
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.faults import isolate_failure
+from perfctl.orchestrator.faults import isolate_unexpected_exception
 from perfctl.orchestrator.ingest.archives import (
     UnpackingBudget,
     has_archive_name,
     is_archive,
-    unpack_report_archive,
+    unpack_archive_and_count_skipped,
 )
 from perfctl.orchestrator.launch.sweep.folders import read_run_record
 from perfctl.parsers import ReportError
@@ -77,9 +77,11 @@ class ReportSource:
     """What it is called: its path as given; of an archive's member, that of the archive and the
     member's inside it."""
 
-    def name_shown_path(self, text: str) -> str:
+    def replace_path_with_user_path(self, message: str) -> str:
         """Return a message about ``path`` that names what the user knows."""
-        return text if self.path == self.shown else text.replace(str(self.path), str(self.shown))
+        return (
+            message if self.path == self.shown else message.replace(str(self.path), str(self.shown))
+        )
 
 
 @dataclass(slots=True)
@@ -95,16 +97,18 @@ class FoundSources:
     limit: int = 0
     """Bytes of memory that a worker may take; 0 for no limit."""
 
-    def report_sources(self) -> list[ReportSource]:
+    def list_report_sources(self) -> list[ReportSource]:
         """Return what there is to read."""
         return [entry for entry in self.entries if isinstance(entry, ReportSource)]
 
-    def add_folder(self, folder: ReportSource, depth: int, budget: UnpackingBudget | None) -> None:
+    def add_reports_in_folder(
+        self, folder: ReportSource, archive_depth: int, budget: UnpackingBudget | None
+    ) -> None:
         """Add the reports and archives in a folder, and what is wrong with other files there.
 
         ``depth``: archives around it; ``budget``: of the outermost.
         """
-        reports = list_reports(folder.path)
+        reports = list_report_and_run_paths(folder.path)
         if reports == [folder.path]:
             self.entries.append(folder)
             return
@@ -117,7 +121,9 @@ class FoundSources:
             and file not in reports_set
             and reports_set.isdisjoint(file.parents)
         ]
-        archives = {file for file in other_files if depth < _DEEPEST and has_archive_name(file)}
+        archives = {
+            file for file in other_files if archive_depth < _DEEPEST and has_archive_name(file)
+        }
         places = {path.parent for path in reports}
         captures = {
             path for parent in places for path in parsers.find_graph_capture_traces(parent)
@@ -133,19 +139,23 @@ class FoundSources:
             source = ReportSource(path, folder.shown / path.relative_to(folder.path))
             if path not in archives:
                 self.entries.append(source)
-            elif not self.add_archive(source, depth + 1, budget):
+            elif not self.unpack_and_add_if_archive(source, archive_depth + 1, budget):
                 archives.remove(path)
         archives |= {path.with_name(DETAILS) for path in captures}
         unread = [file for file in other_files if file not in archives]
         faults = {
-            file: _find_report_fault(file)
+            file: _explain_unreadable_report_file(file)
             for file in unread
             if parsers.find_leading_file(file) not in reports_set
         }
-        broken = [folder.name_shown_path(fault) for fault in faults.values() if fault is not None]
+        broken = [
+            folder.replace_path_with_user_path(fault)
+            for fault in faults.values()
+            if fault is not None
+        ]
         self.entries += broken
         if not reports and not archives and not broken:
-            kind = "archive" if depth else "folder"
+            kind = "archive" if archive_depth else "folder"
             reason = f"no report was found in this {kind}. Name the report file itself"
             self.entries.append(f"{folder.shown}: {reason}")
         if skipped := [file for file, fault in faults.items() if fault is None]:
@@ -153,23 +163,23 @@ class FoundSources:
             files = "1 file that is not a report" if len(skipped) == 1 else files
             self.notes.append(f"{folder.shown}: skipped {files}: {_format_file_names(skipped)}")
 
-    def add_archive(
-        self, archive: ReportSource, depth: int, budget: UnpackingBudget | None
+    def unpack_and_add_if_archive(
+        self, archive: ReportSource, archive_depth: int, budget: UnpackingBudget | None
     ) -> bool:
         """Unpack an archive in a worker, and add what it holds. Return False for another file."""
-        with isolate_failure(archive.shown, self.entries.append):
+        with isolate_unexpected_exception(archive.shown, self.entries.append):
             folder = Path(tempfile.mkdtemp(dir=self.temporary))
             budget = budget or UnpackingBudget(archive.path.stat().st_size)
             try:
                 answer = pool.call_in_worker(
                     archive.path,
-                    partial(_unpack_and_count_left_out, archive.path, folder, budget),
+                    partial(_unpack_if_archive, archive.path, folder, budget),
                     self.limit,
                     max(0, budget.until - time.monotonic()),
                 )
             except PerfctlError as error:
                 shutil.rmtree(folder)
-                self.entries.append(archive.name_shown_path(str(error)))
+                self.entries.append(archive.replace_path_with_user_path(str(error)))
                 return True
             if answer is None:
                 return False
@@ -179,13 +189,17 @@ class FoundSources:
                 self.notes.append(
                     f"{archive.shown}: {files} that no file can have. perfctl skipped them"
                 )
-            if run_folders := [path for path in list_reports(folder) if is_run_folder(path)]:
+            if run_folders := [
+                path for path in list_report_and_run_paths(folder) if is_perfctl_run_folder(path)
+            ]:
                 self.entries.append(
                     f"{archive.shown}: holds {len(run_folders)} run folders of perfctl. Unpack it "
                     "and pass the folder, so that the database can refer to the files"
                 )
                 return True
-            self.add_folder(ReportSource(folder, archive.shown), depth + 1, budget)
+            self.add_reports_in_folder(
+                ReportSource(folder, archive.shown), archive_depth + 1, budget
+            )
         return True
 
     def drop_archived_copies(self) -> None:
@@ -194,7 +208,9 @@ class FoundSources:
         of_size: dict[int, list[Path]] = defaultdict(list)
         archives: Counter[Path] = Counter()
         digest_of = cache(hash_unpacked_content)
-        for source in sorted(self.report_sources(), key=lambda source: source.path != source.shown):
+        for source in sorted(
+            self.list_report_sources(), key=lambda source: source.path != source.shown
+        ):
             if not source.path.is_file():
                 continue
             alike = of_size[read_unpacked_size(source.path)]
@@ -214,35 +230,37 @@ class FoundSources:
             )
 
 
-def is_run_folder(path: Path) -> bool:
+def is_perfctl_run_folder(path: Path) -> bool:
     """Return whether it is the folder of one of perfctl's own runs."""
     return path.is_dir() and read_run_record(path) is not None
 
 
-def list_reports(path: Path) -> list[Path]:
+def list_report_and_run_paths(path: Path) -> list[Path]:
     """Return run folders, DLProf folders and report files at ``path``, sorted."""
-    return parsers.find_report_paths(path, is_one=is_run_folder)
+    return parsers.find_report_paths(path, is_single_report=is_perfctl_run_folder)
 
 
 @contextmanager
-def find_sources(requested: Sequence[Path], limit: int) -> Iterator[FoundSources]:
+def find_report_sources(
+    requested: Sequence[Path], memory_limit_bytes: int
+) -> Iterator[FoundSources]:
     """Find everything to read at these paths and patterns (``runs/*_b*.csv``); archives are
     unpacked for as long as the block lasts.
 
     Folders and archives are looked through by a worker with ``limit`` bytes of memory. Raises
     PerfctlError where it fails.
     """
-    paths = [path for pattern in requested for path in _expand_pattern(pattern)]
+    paths = [path for pattern in requested for path in _expand_glob_pattern(pattern)]
     with tempfile.TemporaryDirectory(prefix="perfctl-archive-") as folder:
-        find = partial(_find_all_sources, paths, Path(folder), limit)
+        find = partial(_find_all_sources, paths, Path(folder), memory_limit_bytes)
         if any(path.is_dir() or has_archive_name(path) for path in paths):
             name = f"{', '.join(map(str, paths))}: the search for reports failed"
-            yield pool.call_in_worker(name, find, limit)
+            yield pool.call_in_worker(name, find, memory_limit_bytes)
         else:
             yield find()
 
 
-def _expand_pattern(path: Path) -> list[Path]:
+def _expand_glob_pattern(path: Path) -> list[Path]:
     """Return the paths that a pattern stands for; anything else as it is."""
     if path.exists() or not glob.has_magic(str(path)):
         return [path]
@@ -250,26 +268,32 @@ def _expand_pattern(path: Path) -> list[Path]:
     return sorted(match for match in matches if not match.name.startswith(".")) or [path]
 
 
-def _unpack_and_count_left_out(
+def _unpack_if_archive(
     path: Path, folder: Path, budget: UnpackingBudget
 ) -> tuple[int, tuple[int, int]] | None:
     """Return how many files of an archive were left out, and the room that is left; None for a file
     that is no archive."""
     if not is_archive(path):
         return None
-    return unpack_report_archive(path, folder, budget), (budget.bytes, budget.files)
+    return unpack_archive_and_count_skipped(path, folder, budget), (budget.bytes, budget.files)
 
 
-def _find_all_sources(requested: Sequence[Path], temporary: Path, limit: int = 0) -> FoundSources:
-    findings = FoundSources(temporary=temporary, limit=limit)
+def _find_all_sources(
+    requested: Sequence[Path], temporary: Path, memory_limit_bytes: int = 0
+) -> FoundSources:
+    findings = FoundSources(temporary=temporary, limit=memory_limit_bytes)
     for path in requested:
         source = ReportSource(path, path)
         if path.is_dir():
-            findings.add_folder(source, 0, None)
-        elif not has_archive_name(path) or not findings.add_archive(source, 0, None):
+            findings.add_reports_in_folder(source, 0, None)
+        elif not has_archive_name(path) or not findings.unpack_and_add_if_archive(source, 0, None):
             findings.entries.append(source)
     if len(requested) > 1:  # files that are one report together
-        first = set(parsers.drop_member_files(source.path for source in findings.report_sources()))
+        first = set(
+            parsers.select_leading_report_files(
+                source.path for source in findings.list_report_sources()
+            )
+        )
         findings.entries = [
             entry for entry in findings.entries if isinstance(entry, str) or entry.path in first
         ]
@@ -282,17 +306,17 @@ def _format_file_names(paths: Sequence[Path] | set[Path]) -> str:
     return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
 
 
-def _find_report_fault(path: Path) -> str | None:
+def _explain_unreadable_report_file(path: Path) -> str | None:
     """Return what is wrong with a file that no parser knows although its name says that it is, or
     was, a report."""
     faults: list[str] = []
     is_gzipped = path.name.endswith((".csv.gz", ".txt.gz"))
     try:
-        with isolate_failure(path, faults.append, passing=(OSError,)):
+        with isolate_unexpected_exception(path, faults.append, exceptions_to_reraise=(OSError,)):
             if (
                 path.name.endswith(_PROFILERS)
                 or is_gzipped
-                or (path.name.endswith(_REPORTS) and parsers.is_incomplete_file(path))
+                or (path.name.endswith(_REPORTS) and parsers.is_empty_truncated_or_lfs_file(path))
             ):
                 parsers.parse(path)
     except (ReportError, OSError) as error:
@@ -343,10 +367,10 @@ class _BatchCandidates:
     """The name without them."""
 
 
-def find_batch_in_name(path: Path) -> int | None:
+def find_single_batch_in_name(path: Path) -> int | None:
     """Return the batch size in the name of a file or its folder (b64, batch_64, bs=64,
     resnet152_5_batch); None if none or several."""
-    candidates = _read_path_numbers(path, None).candidates
+    candidates = _find_batch_candidates_in_path(path, None).candidates
     return candidates[0] if len(candidates) == 1 else None
 
 
@@ -356,8 +380,8 @@ def find_batches_in_names(
     """Return the batch size of each file whose name, or else whose folder's name, says one.
 
     ``pattern``: a regular expression whose first group, or the one called ``batch``, is the number;
-    it takes the place of the forms that ``find_batch_in_name`` knows. Where a name has several
-    numbers, ``ask`` decides.
+    it takes the place of the forms that ``find_single_batch_in_name`` knows. Where a name has
+    several numbers, ``ask`` decides.
 
     Raises UsageError for a pattern that is none, and for names with several numbers if nobody
     answers.
@@ -373,7 +397,9 @@ def find_batches_in_names(
             remedy = r"Put the number into parentheses: 'run(\d+)'"
             raise UsageError(f"`batch_pattern`: '{pattern}' has no group", remedy)
     numbers_by_path = {
-        path: numbers for path in files if (numbers := _read_path_numbers(path, compiled)).sizes
+        path: numbers
+        for path in files
+        if (numbers := _find_batch_candidates_in_path(path, compiled)).sizes
     }
     with_batch = {numbers.rest for numbers in numbers_by_path.values() if numbers.candidates}
     chosen: dict[Path, int] = {}
@@ -394,12 +420,14 @@ def find_batches_in_names(
     return chosen
 
 
-def describe_batches(chosen: Mapping[Path, int]) -> list[str]:
+def describe_batches_from_names(batch_by_file: Mapping[Path, int]) -> list[str]:
     """Return what to say of the batch sizes before anything is read."""
-    lines = [f"batch size {size}, from the name: {path.name}" for path, size in chosen.items()]
+    lines = [
+        f"batch size {size}, from the name: {path.name}" for path, size in batch_by_file.items()
+    ]
     if len(lines) <= _LISTED:
         return lines
-    sizes = sorted(Counter(list(chosen.values())[_LISTED:]).items())
+    sizes = sorted(Counter(list(batch_by_file.values())[_LISTED:]).items())
     tally = ", ".join(f"{size} ({number})" for size, number in sizes)
     return [*lines[:_LISTED], f"and {len(lines) - _LISTED} more files, batch size (files): {tally}"]
 
@@ -424,14 +452,14 @@ def find_ranks_in_names(paths: Iterable[Path]) -> dict[Path, tuple[int, int | No
     return ranks
 
 
-def _read_path_numbers(path: Path, pattern: re.Pattern[str] | None) -> _BatchCandidates:
+def _find_batch_candidates_in_path(path: Path, pattern: re.Pattern[str] | None) -> _BatchCandidates:
     """Return what the file's name says, else its folder's."""
-    name = _read_batch_numbers(path.name if pattern else path.stem, pattern)
-    folder = _read_batch_numbers(path.parent.name, pattern)
+    name = _find_batch_candidates_in_text(path.name if pattern else path.stem, pattern)
+    folder = _find_batch_candidates_in_text(path.parent.name, pattern)
     return folder if folder.candidates and not name.candidates else name
 
 
-def _read_batch_numbers(text: str, pattern: re.Pattern[str] | None) -> _BatchCandidates:
+def _find_batch_candidates_in_text(text: str, pattern: re.Pattern[str] | None) -> _BatchCandidates:
     sizes: list[int] = []
     candidates: list[int] = []
     remaining = text

@@ -20,7 +20,10 @@ from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.ingest import array
 from perfctl.orchestrator.ingest.context import IngestSettings, ReportFailed
 from perfctl.orchestrator.ingest.context import IngestTask as IngestTask
-from perfctl.orchestrator.ingest.expect import parse_formulas, store_expectations
+from perfctl.orchestrator.ingest.expect import (
+    parse_formulas_and_formula_files,
+    store_expectations_and_yield_problems,
+)
 from perfctl.orchestrator.ingest.find import ReportSource
 from perfctl.orchestrator.ingest.ingest import ingest_run_folders
 from perfctl.orchestrator.launch.cluster import status
@@ -34,13 +37,13 @@ from perfctl.orchestrator.launch.sweep.folders import (
     parse_run_folder_name,
     read_json_object,
     read_run_record,
-    read_setting,
+    read_sweep_setting,
 )
 from perfctl.orchestrator.store import database
 from perfctl.orchestrator.store.read import PARAMETERS
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
 from perfctl.records.run import make_parameter
-from perfctl.redact import clean_row
+from perfctl.redact import mask_and_truncate_row
 
 _SAME = f"""SELECT 1 FROM run JOIN sweep ON sweep.id = run.sweep_id
 WHERE sweep.name = :sweep AND sweep.kind = 'sweep'
@@ -107,10 +110,10 @@ class Gathered:
             raise PartlyDone(f"{parts} missing or incomplete", remedy)
 
 
-def gather_runs(
+def gather_runs_into_store(
     folders: Iterable[Path],
     store: Path,
-    note: Callable[[str], None] = lambda text: None,
+    report_progress: Callable[[str], None] = lambda text: None,
     *,
     memory_limit: str | int | None = None,
 ) -> Gathered:
@@ -123,12 +126,14 @@ def gather_runs(
     the answer.
     """
     folders, limit = list(folders), memory.parse_memory_limit(memory_limit)
-    arrays = [folder for folder in folders if array.is_ingest_array(folder)]
-    plans, sweeps = _find_plans_and_sweeps(folder for folder in folders if folder not in arrays)
+    arrays = [folder for folder in folders if array.is_ingest_array_folder(folder)]
+    plans, sweeps = _find_array_plans_and_sweeps(
+        folder for folder in folders if folder not in arrays
+    )
     done = Gathered(store, is_stored=bool(arrays or sweeps or any(plan.sweeps() for plan in plans)))
     done.finish = [plan.finish for plan in plans if plan.finish]
     done.repeat_folder = plans[0].folder if plans else None
-    states = [(plan, status.collect_array_status(plan, note).tasks) for plan in plans]
+    states = [(plan, status.collect_array_status(plan, report_progress).tasks) for plan in plans]
     for state in (state for _, tasks in states for state in tasks):
         done.unfinished += state.state in (status.WAITING, status.RUNNING)
         if state.task.runs is None and state.state != status.COMPLETE:
@@ -141,47 +146,51 @@ def gather_runs(
             done.new_runs += new
             done.existing_runs += existing
             done.incomplete_ingests += wrong
-    stand_ins = _ingest_run_folders(
+    stand_ins = _ingest_runs_and_list_unreadable(
         [run for folder in sweeps for run in _list_run_folders(folder)], store, done, limit
     )
     with database.open_store_for_writing(store) as connection:
         for plan, tasks in states:
-            stand_ins += _list_missing_runs(plan, tasks, done)
+            stand_ins += _make_failed_runs_for_missing(plan, tasks, done)
         for facts, failed in stand_ins:  # unless the store has something better
             setting = SweepSetting(
                 failed.batch_size, tuple(parameter[:2] for parameter in failed.parameters)
             )
-            if not _is_stored(connection, _BETTER, facts, asdict(failed), setting):
+            if not _has_stored_run_matching_query(
+                connection, _BETTER, facts, asdict(failed), setting
+            ):
                 write_run(connection, facts, failed, None)
                 done.new_runs += 1
     for plan in (plan for plan in plans if plan.expect):
         with database.open_store_for_writing(store) as connection:
             rows = [row for name in plan.sweeps() for row in connection.execute(_MEASURED, [name])]
-        formulas = parse_formulas(plan.expect)
-        for line in store_expectations(store, [run_id for (run_id,) in rows], formulas):
-            note(line)
+        formulas = parse_formulas_and_formula_files(plan.expect)
+        for line in store_expectations_and_yield_problems(
+            store, [run_id for (run_id,) in rows], formulas
+        ):
+            report_progress(line)
     return done
 
 
-def _find_plans_and_sweeps(folders: Iterable[Path]) -> tuple[list[JobArrayPlan], list[Path]]:
+def _find_array_plans_and_sweeps(folders: Iterable[Path]) -> tuple[list[JobArrayPlan], list[Path]]:
     """Return the plans at ``folders``, and the folders of all sweeps, those of the plans too;
     each once."""
     plans: dict[Path, JobArrayPlan] = {}
     sweeps: dict[Path, Path] = {}
     for folder in folders:
-        inside = list(_list_perfctl_folders(folder)) if folder.is_dir() else []
+        inside = list(_list_array_and_sweep_folders(folder)) if folder.is_dir() else []
         if not inside:
             raise UsageError(f"{folder}: no sweep found", "Name perfctl-runs, or a folder in it")
         for path in inside:
             sweep_folders = [path]
             if holds_job_array(path):
                 plan = plans[path.resolve()] = read_job_array_plan(path)
-                sweep_folders = [plan.sweep_folder(name) for name in plan.sweeps()]
+                sweep_folders = [plan.get_sweep_folder(name) for name in plan.sweeps()]
             sweeps |= {sweep.resolve(): sweep for sweep in sweep_folders if sweep.is_dir()}
     return list(plans.values()), list(sweeps.values())
 
 
-def _list_perfctl_folders(folder: Path) -> Iterator[Path]:
+def _list_array_and_sweep_folders(folder: Path) -> Iterator[Path]:
     """Yield the folder if it is that of an array or a sweep, else those of them in it."""
     if holds_job_array(folder) or _list_run_folders(folder):
         yield folder
@@ -202,8 +211,8 @@ def _list_run_folders(sweep: Path) -> list[Path]:
     return [path for *_, path in sorted(runs)]
 
 
-def _ingest_run_folders(
-    runs: Sequence[Path], store: Path, done: Gathered, limit: int
+def _ingest_runs_and_list_unreadable(
+    runs: Sequence[Path], store: Path, gathered: Gathered, memory_limit_bytes: int
 ) -> list[tuple[SweepFacts, RunFacts]]:
     """Take runs into the database, in workers. Return a failed run to put in the place of each that
     cannot be read."""
@@ -212,25 +221,29 @@ def _ingest_run_folders(
     with database.open_store_for_writing(store) as connection:
         for run, record in records.items():
             facts = _read_sweep_facts(run.parent)
-            is_known = _is_stored(connection, _KNOWN, facts, record, read_setting(record))
+            is_known = _has_stored_run_matching_query(
+                connection, _KNOWN, facts, record, read_sweep_setting(record)
+            )
             if record.get("status") == "ok" or not is_known:
                 tasks.append(IngestTask(ReportSource(run, run), facts))
     outcomes = {
         task.source.path: outcome
-        for task, outcome in ingest_run_folders(tasks, IngestSettings(store, limit=limit))
+        for task, outcome in ingest_run_folders(
+            tasks, IngestSettings(store, limit=memory_limit_bytes)
+        )
     }
     stand_ins: list[tuple[SweepFacts, RunFacts]] = []
     for run, record in records.items():
-        label = f"{record.get('profiler')} at {read_setting(record)}"
+        label = f"{record.get('profiler')} at {read_sweep_setting(record)}"
         if record.get("status") != "ok":
-            done.problems.append(f"{label} is {record.get('status')}: {record.get('reason')}")
+            gathered.problems.append(f"{label} is {record.get('status')}: {record.get('reason')}")
         outcome = outcomes.get(run)
         if not isinstance(outcome, ReportFailed):
             is_new = outcome is not None and outcome.written.new
-            done.new_runs += is_new
-            done.existing_runs += not is_new
+            gathered.new_runs += is_new
+            gathered.existing_runs += not is_new
             continue
-        done.problems.append(f"{label}: {outcome.text}")
+        gathered.problems.append(f"{label}: {outcome.text}")
         failed = RunFacts(
             profiler=str(record.get("profiler") or "unknown"),
             status="failed",
@@ -238,22 +251,22 @@ def _ingest_run_folders(
             workload=record.get("workload"),
             batch_size=record.get("batch_size"),
             reason=outcome.text,
-            parameters=tuple(starmap(make_parameter, read_setting(record).others)),
+            parameters=tuple(starmap(make_parameter, read_sweep_setting(record).others)),
         )
         stand_ins.append((_read_sweep_facts(run.parent), failed))
     return stand_ins
 
 
-def _list_missing_runs(
-    plan: JobArrayPlan, states: Sequence[status.TaskState], done: Gathered
+def _make_failed_runs_for_missing(
+    plan: JobArrayPlan, states: Sequence[status.TaskState], gathered: Gathered
 ) -> Iterator[tuple[SweepFacts, RunFacts]]:
     """Yield a failed run for each task of a sweep that left none, with the reason."""
-    for task, reason in status.explain_missing_runs(states).items():
+    for task, reason in status.explain_failed_and_missing_tasks(states).items():
         runs = task.runs
         if runs is None or any(read_run_record(run) is not None for run in plan.runs(task)):
             continue
-        done.problems.append(reason)
-        folder = plan.sweep_folder(runs.sweep)
+        gathered.problems.append(reason)
+        folder = plan.get_sweep_folder(runs.sweep)
         profiler = str(
             (read_json_object(folder / "sweep.json") or {}).get("profiler") or runs.profiler
         )
@@ -276,7 +289,7 @@ def _read_sweep_facts(sweep: Path) -> SweepFacts:
     return SweepFacts(name, "sweep", record.get("command"), record.get("host"))
 
 
-def _is_stored(
+def _has_stored_run_matching_query(
     connection: sqlite3.Connection,
     query: str,
     sweep: SweepFacts,
@@ -285,6 +298,6 @@ def _is_stored(
 ) -> bool:
     keys = dict.fromkeys(("profiler", "started_at", "status", "reason"))
     parameters = ", ".join(map("=".join, sorted(setting.parameters.items()))) or None
-    values = {name: value for name, value in clean_row(run).items() if name in keys}
+    values = {name: value for name, value in mask_and_truncate_row(run).items() if name in keys}
     values = keys | values | {"sweep": sweep.name, "parameters": parameters}
     return connection.execute(query, values).fetchone() is not None

@@ -23,8 +23,8 @@ from perfctl import parsers
 from perfctl.orchestrator import memory, pool
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.flops import registered
-from perfctl.orchestrator.faults import isolate_failure
-from perfctl.orchestrator.files import make_scratch_folder, remove_abandoned_folders
+from perfctl.orchestrator.faults import isolate_unexpected_exception
+from perfctl.orchestrator.files import make_locked_scratch_folder, remove_unlocked_scratch_folders
 from perfctl.orchestrator.ingest.context import (
     NO_HINTS,
     Estimate,
@@ -45,20 +45,20 @@ from perfctl.orchestrator.ingest.context import (
     WarningSent,
     ignore_event,
 )
-from perfctl.orchestrator.ingest.derive import derive_unfinished_runs
+from perfctl.orchestrator.ingest.derive import derive_counts_of_underived_runs
 from perfctl.orchestrator.ingest.expect import (
-    parse_formulas,
+    parse_formulas_and_formula_files,
     parse_parameters,
-    store_expectations,
+    store_expectations_and_yield_problems,
 )
 from perfctl.orchestrator.ingest.find import (
     Ask,
     ReportSource,
-    describe_batches,
+    describe_batches_from_names,
     find_batches_in_names,
     find_ranks_in_names,
-    find_sources,
-    is_run_folder,
+    find_report_sources,
+    is_perfctl_run_folder,
 )
 from perfctl.orchestrator.ingest.reports import ingest_report
 from perfctl.orchestrator.ingest.run_folders import ingest_run_folder
@@ -112,14 +112,17 @@ def ingest_paths(
     Raises UsageError for hints that make no sense and, without ``ask``, for such a name;
     what ``estimate`` raises; StoreError.
     """
-    _check_hints(hints)
+    _raise_if_hints_invalid(hints)
     if not hints.guess_layers:
         estimate = None
     if estimate is not None:  # what is wrong with the workload is said before anything is read
         estimate(str(hints.workload), hints.mode or "train", 1)
     if hints.formulas is not None:
-        registered.load_formulas(hints.formulas)
-    parameters, formulas = parse_parameters(hints.parameters), parse_formulas(hints.expect)
+        registered.execute_formula_file_once(hints.formulas)
+    parameters, formulas = (
+        parse_parameters(hints.parameters),
+        parse_formulas_and_formula_files(hints.expect),
+    )
     store, limit = Path(store), memory.parse_memory_limit(memory_limit)
     requested = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
     now, number = write.format_utc_now(), next(_CALLS)
@@ -129,16 +132,17 @@ def ingest_paths(
     written_reports: list[tuple[Path, WrittenRun]] = []
     failed: list[str] = []
     empty: list[Path] = []
-    with find_sources(requested, limit) as findings:
-        listener(SourcesCounted(len(findings.report_sources())))
-        names = read_name_facts(findings.report_sources(), hints, ask)
+    with find_report_sources(requested, limit) as findings:
+        listener(SourcesCounted(len(findings.list_report_sources())))
+        names = find_name_batches_and_ranks(findings.list_report_sources(), hints, ask)
         batches = {path: name.batch_size for path, name in names.items() if name.batch_size}
-        for text in (*findings.notes, *describe_batches(batches)):
+        for text in (*findings.notes, *describe_batches_from_names(batches)):
             listener(NoteSent(text))
         tasks = [
-            IngestTask(source, sweep, names[source.shown]) for source in findings.report_sources()
+            IngestTask(source, sweep, names[source.shown])
+            for source in findings.list_report_sources()
         ]
-        jobs = choose_job_count(jobs, findings.report_sources())
+        jobs = choose_job_count(jobs, findings.list_report_sources())
         settings = IngestSettings(store, hints, again, limit, estimate=estimate)
         with closing(ingest_tasks(tasks, settings, jobs)) as taking:
             for entry in findings.entries:
@@ -156,14 +160,14 @@ def ingest_paths(
     updated += ["formulas"] if formulas or registered.KERNELS else []
     if updated:
         run_ids = [written.run_id for _, written in written_reports]
-        for text in store_expectations(store, run_ids, formulas, parameters):
+        for text in store_expectations_and_yield_problems(store, run_ids, formulas, parameters):
             listener(WarningSent(text))
     return IngestResult(
         store, tuple(written_reports), tuple(failed), tuple(empty), " and ".join(updated)
     )
 
 
-def _check_hints(hints: UserHints) -> None:
+def _raise_if_hints_invalid(hints: UserHints) -> None:
     """Raise UsageError for hints that make no sense."""
     for field_name, value, allowed in (
         ("mode", hints.mode, MODES),
@@ -180,7 +184,7 @@ def _check_hints(hints: UserHints) -> None:
         raise UsageError("`guess_layers` needs the name of the network", remedy)
 
 
-def read_name_facts(
+def find_name_batches_and_ranks(
     sources: Sequence[ReportSource], hints: UserHints, ask: Ask | None
 ) -> dict[Path, NameFacts]:
     """Return what the name of each says, by ``Source.shown``. A run folder says its batch size
@@ -188,7 +192,9 @@ def read_name_facts(
     silent = [
         source.shown
         for source in sources
-        if hints.batch is None and source.path.name != OWN_RECORD and not is_run_folder(source.path)
+        if hints.batch is None
+        and source.path.name != OWN_RECORD
+        and not is_perfctl_run_folder(source.path)
     ]
     batches = find_batches_in_names(silent, hints.batch_pattern, ask)
     ranks = find_ranks_in_names(source.shown for source in sources if not source.path.is_dir())
@@ -207,17 +213,21 @@ def choose_job_count(requested: int | None, sources: Sequence[ReportSource]) -> 
         )
     jobs = requested or len(os.sched_getaffinity(0))
     if requested is None:
-        sizes = [_measure_size(source.path) for source in sources]
+        sizes = [_measure_file_or_folder_bytes(source.path) for source in sources]
         large = [size for size in sizes if size >= WORTH_BYTES]
         if sum(sizes) - sum(large) < WORTH_BYTES:
             jobs = min(jobs, max(1, len(large)))
     return max(1, min(jobs, len(sources)))
 
 
-def _measure_size(path: Path) -> int:
+def _measure_file_or_folder_bytes(path: Path) -> int:
     """Return the bytes of a file, or of the files in a run's folder."""
     try:
-        return sum(map(_measure_size, path.iterdir())) if path.is_dir() else path.stat().st_size
+        return (
+            sum(map(_measure_file_or_folder_bytes, path.iterdir()))
+            if path.is_dir()
+            else path.stat().st_size
+        )
     except OSError:
         return 0
 
@@ -233,9 +243,9 @@ def ingest_tasks(
     """
     store = settings.store
     with ExitStack() as stack:
-        stack.enter_context(database.remove_if_empty(store))
+        stack.enter_context(database.remove_new_empty_store_on_exit(store))
         with database.open_store_for_writing(store) as connection:
-            derive_unfinished_runs(connection)
+            derive_counts_of_underived_runs(connection)
             query = (
                 "SELECT artifact_sha256, max(id) FROM run WHERE artifact_sha256 IS NOT NULL "
                 "GROUP BY artifact_sha256"
@@ -244,12 +254,12 @@ def ingest_tasks(
             settings = replace(
                 settings,
                 known=known_digests,
-                ranks=_list_stored_ranks(connection),
+                ranks=_find_stored_nonzero_rank_runs(connection),
                 formulas=tuple(registered.LOADED),
             )
-        remove_abandoned_folders(store.absolute().parent, _PARTS)
+        remove_unlocked_scratch_folders(store.absolute().parent, _PARTS)
         if jobs > 1:
-            parts = stack.enter_context(make_scratch_folder(store.absolute().parent, _PARTS))
+            parts = stack.enter_context(make_locked_scratch_folder(store.absolute().parent, _PARTS))
             settings = replace(settings, parts=parts)
             with closing(sqlite3.connect(parts / _EMPTY)) as empty:
                 empty.executescript(
@@ -259,22 +269,24 @@ def ingest_tasks(
                 pass
         running = pool.run_in_workers(
             tasks,
-            partial(_open_worker, settings),
+            partial(_open_task_ingester, settings),
             processes=jobs,
-            limit=settings.limit,
-            seconds=lambda task: _SECONDS + _measure_size(task.source.path) / _BYTES_A_SECOND,
-            store=store if jobs == 1 else None,
+            memory_limit_bytes=settings.limit,
+            get_time_limit_s=lambda task: (
+                _SECONDS + _measure_file_or_folder_bytes(task.source.path) / _BYTES_A_SECOND
+            ),
+            store_path=store if jobs == 1 else None,
             # torch's OpenMP threads, which the estimate started here, do not survive a fork
-            fork=settings.estimate is None,
+            may_fork=settings.estimate is None,
         )
         stack.enter_context(closing(running))
         # Workers with small stores never open the real one: it may be open here while they start.
         copies = stack.enter_context(database.open_store_for_writing(store)) if jobs > 1 else None
         for task, heard in running:
-            yield task, _translate_pool_events(task, heard, copies, settings)
+            yield task, _convert_events_and_copy_runs(task, heard, copies, settings)
 
 
-def _list_stored_ranks(connection: sqlite3.Connection) -> dict[int, StoredRanks]:
+def _find_stored_nonzero_rank_runs(connection: sqlite3.Connection) -> dict[int, StoredRanks]:
     """Return for each run folder's run that is the rank 0 of its job its other ranks."""
     query = """
         SELECT first.id, sweep.name, sweep.kind, other.rank, other.id
@@ -300,9 +312,9 @@ def ingest_run_folders(
         yield task, outcome
 
 
-def _translate_pool_events(
+def _convert_events_and_copy_runs(
     task: IngestTask,
-    heard: Iterator[object],
+    worker_events: Iterator[object],
     connection: sqlite3.Connection | None,
     settings: IngestSettings,
 ) -> Iterator[Event]:
@@ -310,8 +322,10 @@ def _translate_pool_events(
     source = task.source
     yield FileStarted(source.path)
     if connection is not None:
-        heard = iter(_copy_runs(list(heard), connection, task.sweep, settings))
-    for event in heard:
+        worker_events = iter(
+            _copy_runs_from_part_database(list(worker_events), connection, task.sweep, settings)
+        )
+    for event in worker_events:
         match event:
             case pool.WorkerLost(why):
                 suffix = " Parse it with fewer `jobs`" if connection else ""
@@ -322,7 +336,7 @@ def _translate_pool_events(
     yield FileEnded()
 
 
-def _copy_runs(
+def _copy_runs_from_part_database(
     events: list[object],
     connection: sqlite3.Connection,
     sweep: SweepFacts,
@@ -339,7 +353,11 @@ def _copy_runs(
             again, run_id, ranks = settings.again, event.written.run_id, event.ranks or ()
             if event.written.new:
                 run_id, is_new = merge.copy_run_from_attached_database(
-                    connection, run_id, sweep, again=again, beside=event.ranks is None
+                    connection,
+                    run_id,
+                    sweep,
+                    allow_duplicate_artifact=again,
+                    keep_failed_runs=event.ranks is None,
                 )
                 events[index] = (
                     replace(event, written=replace(event.written, run_id=run_id))
@@ -351,42 +369,42 @@ def _copy_runs(
                 sweep = settings.ranks[run_id].sweep
             for rank in ranks:
                 merge.copy_run_from_attached_database(
-                    connection, rank, sweep, again=again, beside=True
+                    connection, rank, sweep, allow_duplicate_artifact=again, keep_failed_runs=True
                 )
     part.unlink()
     return events
 
 
 @contextmanager
-def _open_worker(
+def _open_task_ingester(
     settings: IngestSettings,
 ) -> Iterator[Callable[[IngestTask, pool.Tell], Path | None]]:
     """What a worker needs for all its tasks; gives what takes one: into the database, or into a
     small database of its own, whose path it returns."""
     for path in settings.formulas:
-        registered.load_formulas(path)
+        registered.execute_formula_file_once(path)
     if settings.parts is not None:
-        yield partial(_ingest_into_part, settings, settings.parts)
+        yield partial(_ingest_into_part_database, settings, settings.parts)
         return
     with database.open_store_for_writing(settings.store) as connection:
-        yield partial(_ingest_source, connection, settings)
+        yield partial(_ingest_report_or_run_folder, connection, settings)
 
 
-def _ingest_into_part(
-    settings: IngestSettings, parts: Path, task: IngestTask, tell: pool.Tell
+def _ingest_into_part_database(
+    settings: IngestSettings, parts_folder: Path, task: IngestTask, tell: pool.Tell
 ) -> Path:
-    handle, name = tempfile.mkstemp(suffix=".db", dir=parts)
+    handle, name = tempfile.mkstemp(suffix=".db", dir=parts_folder)
     os.close(handle)
-    shutil.copyfile(parts / _EMPTY, name)
+    shutil.copyfile(parts_folder / _EMPTY, name)
     with closing(sqlite3.connect(name, isolation_level=None, uri=True)) as part_connection:
         # Nobody else sees this file before it is whole, and it need not survive a power cut.
         for pragma in ("journal_mode = MEMORY", "synchronous = OFF", "locking_mode = EXCLUSIVE"):
             part_connection.execute(f"PRAGMA {pragma}")
-        _ingest_source(part_connection, settings, task, tell)
+        _ingest_report_or_run_folder(part_connection, settings, task, tell)
     return Path(name)
 
 
-def _ingest_source(
+def _ingest_report_or_run_folder(
     connection: sqlite3.Connection, settings: IngestSettings, task: IngestTask, tell: pool.Tell
 ) -> None:
     """Take one report or run folder into the database behind ``connection``, and tell what came
@@ -394,24 +412,24 @@ def _ingest_source(
     source = task.source
     is_of_store = partial(database.is_store_damaged, connection)
     try:
-        with isolate_failure(
+        with isolate_unexpected_exception(
             source.shown,
             lambda why: tell(ReportFailed(why, is_expected=False)),
-            limit=settings.limit,
-            is_of_store=is_of_store,
-            passing=(OSError,),
+            memory_limit_bytes=settings.limit,
+            is_store_damaged=is_of_store,
+            exceptions_to_reraise=(OSError,),
         ):
-            if is_run_folder(source.path):
+            if is_perfctl_run_folder(source.path):
                 ingest_run_folder(connection, task, settings, tell)
                 return
-            parsers.refuse_pipe_socket_or_device(source.path)
+            parsers.raise_if_pipe_socket_or_device(source.path)
             source.path.stat()  # raises FileNotFoundError
             with parsers.pause_garbage_collection():
                 ingest_report(connection, task, settings, tell)
     except FileNotFoundError:
         tell(ReportFailed(f"{source.shown}: file not found"))
     except OSError as error:
-        path_name = source.name_shown_path(str(error.filename or source.path))
+        path_name = source.replace_path_with_user_path(str(error.filename or source.path))
         tell(ReportFailed(f"{path_name}: {error.strerror or error}. Check the permissions"))
     except ReportError as error:
-        tell(ReportFailed(source.name_shown_path(str(error))))
+        tell(ReportFailed(source.replace_path_with_user_path(str(error))))

@@ -23,9 +23,9 @@ from perfctl.orchestrator.ingest.context import (
     UserHints,
     WarningSent,
 )
-from perfctl.orchestrator.ingest.derive import derive_run
+from perfctl.orchestrator.ingest.derive import store_derived_counts_and_families
 from perfctl.orchestrator.ingest.find import ReportSource, hash_file_or_folder
-from perfctl.orchestrator.ledger.usage.ranks import add_exposed_time
+from perfctl.orchestrator.ledger.usage.ranks import add_exposed_ns_to_collectives
 from perfctl.orchestrator.ledger.usage.served import compute_kernel_time_share_with_layer
 from perfctl.orchestrator.pool import Tell
 from perfctl.orchestrator.store.write import (
@@ -58,8 +58,8 @@ def ingest_report(
     capture = hints.capture
     if capture is not None and capture.resolve() == source.path.resolve():
         capture = None  # it stands in a folder with the traces that it tells of
-    artifact = make_path_relative(source.shown, settings.store)
-    for part in parsers.reports(
+    artifact = make_path_relative_to_store(source.shown, settings.store)
+    for part in parsers.parse_every_run(
         source.path, capture=capture, source=hints.source, single_operators=hints.op_calls
     ):
         part_digest = f"{digest}#{part.number}" if part.is_of_several else digest
@@ -70,7 +70,7 @@ def ingest_report(
             text = f"run {part.number} repeats run {part.twin} and was skipped"
             tell(NoteSent(f"{source.shown}: {text}"))
         elif part.report is not None:
-            report = complete_report(part.report, task, settings)
+            report = add_hints_and_guessed_layers(part.report, task, settings)
             reason = _explain_partial_run(report)
             status = "partial" if reason else "ok"
             facts = replace(facts, profiler=report.tool, status=status, reason=reason)
@@ -80,7 +80,7 @@ def ingest_report(
                 reason = "the file changed while perfctl read it: ingest it again when complete"
                 mark_run_partial(connection, written.run_id, reason)
                 written = replace(written, reason=reason)
-            for event in _list_stored_events(connection, source, report, written):
+            for event in _mark_partial_and_list_events(connection, source, report, written):
                 tell(event)
         elif part.error is not None:
             reason = f"{part.error.reason}. {part.error.remedy}"
@@ -95,10 +95,12 @@ def _read_size_and_time(path: Path) -> tuple[int, int] | None:
     return None if path.is_dir() else (facts.st_size, facts.st_mtime_ns)
 
 
-def complete_report(report: Report, task: IngestTask, settings: IngestSettings) -> Report:
+def add_hints_and_guessed_layers(
+    report: Report, task: IngestTask, settings: IngestSettings
+) -> Report:
     """Return the report with what the user and its name say, and with guessed layers where that is
     asked for. Needs torch for these; raises PerfctlError for a workload that is not known."""
-    report = _add_name_and_hints(report, task, settings.hints)
+    report = _add_name_and_hint_facts(report, task, settings.hints)
     if settings.estimate is None:
         return report
     if report.workload is None or report.batch_size is None:
@@ -118,7 +120,7 @@ def complete_report(report: Report, task: IngestTask, settings: IngestSettings) 
     return replace(report, ops=report.ops or tuple(ops), mode=mode)
 
 
-def _add_name_and_hints(report: Report, task: IngestTask, hints: UserHints) -> Report:
+def _add_name_and_hint_facts(report: Report, task: IngestTask, hints: UserHints) -> Report:
     """Return the report with facts that the user gave, else its name; each is noted."""
     name = task.name
     hinted = {
@@ -191,9 +193,9 @@ def write_run_and_derive(
     settings: IngestSettings,
     facts: RunFacts,
     report: Report | None,
-    path: Path,
+    error_path: Path,
     *,
-    beside: bool = True,
+    keep_other_runs: bool = True,
 ) -> WrittenRun:
     """Write a run with the time of its collectives that nothing covers and the estimated FLOPs of
     its shapes; then derive, in a transaction of its own, what follows from its rows. Raises
@@ -202,27 +204,33 @@ def write_run_and_derive(
     if report is not None:
         collectives = list(report.collectives)
         if collectives and isinstance(report.kernels, Sequence):
-            collectives = add_exposed_time(collectives, report.kernels)
-        ops = tuple(engine.select_operations(report.ops, has_run=True))
+            collectives = add_exposed_ns_to_collectives(collectives, report.kernels)
+        ops = tuple(engine.select_countable_operations(report.ops, was_executed=True))
         report = replace(report, collectives=collectives, ops=ops)
-        calls = _estimate_layer_calls(path, report)
+        calls = _estimate_layer_calls(error_path, report)
         if facts.origin == "ingested":
             # A trace knows no parameters, and bytes only with its tensors' types.
             if not any(op.parameters for op in report.ops):
                 calls = tuple(call._replace(parameters=None) for call in calls)
             if any(not op.dtypes for op in report.ops):
                 calls = tuple(call._replace(read_bytes=None, write_bytes=None) for call in calls)
-        if task.features is not None and not beside:
+        if task.features is not None and not keep_other_runs:
             report = replace(report, features=task.features(calls))
     try:
         written = write_run(
-            connection, task.sweep, facts, report, calls, again=settings.again, beside=beside
+            connection,
+            task.sweep,
+            facts,
+            report,
+            calls,
+            allow_duplicate_artifact=settings.again,
+            keep_failed_runs=keep_other_runs,
         )
     except OverflowError as error:
         problem = f"a number in it is beyond 64 bits ({error})"
-        raise ReportError(path, facts.profiler, problem, "Create the report again") from error
+        raise ReportError(error_path, facts.profiler, problem, "Create the report again") from error
     if written.new and written.kernels:
-        derive_run(connection, written.run_id)
+        store_derived_counts_and_families(connection, written.run_id)
     return written
 
 
@@ -230,7 +238,7 @@ def _estimate_layer_calls(path: Path, report: Report) -> tuple[LayerCall, ...]:
     """Return the estimated FLOPs of the shapes in a report. Raises ReportError if the shapes
     make no sense."""
     try:
-        return engine.count_layer_calls(report.ops)
+        return engine.build_layer_calls_with_flops(report.ops)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         reason = f"its shapes are invalid ({type(error).__name__}: {error})"
         raise ReportError(path, report.tool, reason, "Run this batch size again") from error
@@ -248,7 +256,7 @@ def _explain_partial_run(report: Report) -> str | None:
     return reasons[0] + (f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else "")
 
 
-def _list_stored_events(
+def _mark_partial_and_list_events(
     connection: sqlite3.Connection, source: ReportSource, report: Report, written: WrittenRun
 ) -> Iterator[RunStored | WarningSent]:
     """Yield that a run is stored, and what perfctl did not understand of a format newer than
@@ -269,7 +277,7 @@ def _list_stored_events(
             yield WarningSent(f"{source.shown}: {doubt}")
 
 
-def make_path_relative(path: Path, store: Path) -> str:
+def make_path_relative_to_store(path: Path, store: Path) -> str:
     """Return the path relative to the database's folder where it lies below it, so that both can be
     moved together."""
     full, home = path.resolve(), store.resolve().parent

@@ -17,7 +17,7 @@ from typing import Any
 
 from perfctl import parsers
 from perfctl.orchestrator.counts.kernels.replays import (
-    add_repeated_launches,
+    add_unreplayed_repeats_to_report,
     list_exclusion_gaps,
     parse_first_pass,
 )
@@ -25,10 +25,10 @@ from perfctl.orchestrator.ingest.context import IngestSettings, IngestTask, RunS
 from perfctl.orchestrator.ingest.find import hash_file_or_folder
 from perfctl.orchestrator.ingest.reports import (
     add_rank_to_variant,
-    make_path_relative,
+    make_path_relative_to_store,
     write_run_and_derive,
 )
-from perfctl.orchestrator.launch.profilers.ncu import find_launch_filters
+from perfctl.orchestrator.launch.profilers.ncu import find_user_launch_filters
 from perfctl.orchestrator.launch.sweep.folders import (
     LAUNCHES,
     RECORD_NAME,
@@ -80,21 +80,22 @@ def ingest_run_folder(
     failed. Raises ReportError.
     """
     folder = task.source.path
-    record = _read_checked_record(folder)
+    record = _read_run_record_or_raise(folder)
     # The record of the run that a replay put in place: transcribed and synthetic figures stay so
     # when they are replayed.
     first = (
         (read_json_object(folder / RECORD_NAME) or {}) if record["origin"] == "recorded" else record
     )
     is_made_up = first.get("origin") in ("transcribed", "synthetic")
-    other_ranks = _find_other_ranks(folder)
+    other_ranks = _find_files_of_other_ranks(folder)
     facts = RunFacts(
         **{name: record[name] for name in _FACTS},
         origin=str(first["origin"] if is_made_up else record["origin"]),
         command=tuple(record["commands"][0]) if record["commands"] else (),
         variant=record.get("variant"),
         parameters=tuple(
-            make_parameter(name, value) for name, value in _get_dict(record, "parameters").items()
+            make_parameter(name, value)
+            for name, value in _get_dict_or_empty(record, "parameters").items()
         ),
         world_size=other_ranks[-1].number + 1 if other_ranks else None,
     )
@@ -102,12 +103,12 @@ def ingest_run_folder(
     rank = _RankFiles(
         0, workload if workload.is_file() else None, folder / report if report else None
     )
-    rank_facts = _add_artifact_facts(facts, rank, settings.store)
+    rank_facts = _add_report_path_and_hash(facts, rank, settings.store)
     known_run = settings.known.get(rank_facts.artifact_sha256 or "")
     if known_run is None:
-        first_rank = _read_first_rank(folder, rank, rank_facts, record, first)
+        first_rank = _read_rank_zero(folder, rank, rank_facts, record, first)
         written = write_run_and_derive(
-            connection, task, settings, *first_rank, rank.record or folder, beside=False
+            connection, task, settings, *first_rank, rank.record or folder, keep_other_runs=False
         )
         other_ranks = other_ranks if written.new else []
     else:
@@ -121,22 +122,22 @@ def ingest_run_folder(
         task = replace(task, sweep=stored.sweep if stored is not None else task.sweep)
     ranks = []
     for other in other_ranks:
-        first_rank = _read_other_rank(
-            other, _add_artifact_facts(facts, other, settings.store), record
+        first_rank = _read_nonzero_rank(
+            other, _add_report_path_and_hash(facts, other, settings.store), record
         )
         path = other.record or folder
         ranks.append(write_run_and_derive(connection, task, settings, *first_rank, path).run_id)
     tell(RunStored(task.source.shown, written, ranks=tuple(ranks)))
 
 
-def _add_artifact_facts(facts: RunFacts, rank: _RankFiles, store: Path) -> RunFacts:
+def _add_report_path_and_hash(facts: RunFacts, rank: _RankFiles, store: Path) -> RunFacts:
     if rank.report is None:
         return facts
-    path, digest = make_path_relative(rank.report, store), hash_file_or_folder(rank.report)
+    path, digest = make_path_relative_to_store(rank.report, store), hash_file_or_folder(rank.report)
     return replace(facts, artifact=path, artifact_sha256=digest)
 
 
-def _read_checked_record(folder: Path) -> dict[str, Any]:
+def _read_run_record_or_raise(folder: Path) -> dict[str, Any]:
     """Return run.json, checked: anybody may have written it. Raises ReportError where a field
     is missing."""
     record = read_run_record(folder)
@@ -148,7 +149,7 @@ def _read_checked_record(folder: Path) -> dict[str, Any]:
     return record
 
 
-def _find_other_ranks(folder: Path) -> list[_RankFiles]:
+def _find_files_of_other_ranks(folder: Path) -> list[_RankFiles]:
     """Return the ranks beside the first, by the files that carry their number: workload.rank1.json,
     report.rank1.pt.trace.json.gz."""
     ranks: dict[int, _RankFiles] = {}
@@ -165,22 +166,22 @@ def _find_other_ranks(folder: Path) -> list[_RankFiles]:
     return [ranks[number] for number in sorted(ranks)]
 
 
-def _read_first_rank(
+def _read_rank_zero(
     folder: Path,
     rank: _RankFiles,
     facts: RunFacts,
     record: Mapping[str, Any],
-    first: Mapping[str, Any],
+    original_record: Mapping[str, Any],
 ) -> tuple[RunFacts, Report | None]:
     """Read rank 0, or the only one, with what lies beside its report. Raises ReportError."""
-    facts, report = _read_rank_files(rank, facts)
+    facts, report = _parse_and_merge_rank_files(rank, facts)
     if report is None:
         return facts, None
     if report.batch_size not in (None, facts.batch_size):
         sizes = f"batch size {facts.batch_size}, but the workload ran {report.batch_size}"
         raise ReportError(folder, "perfctl", f"run.json says {sizes}", _AGAIN)
-    report = add_folder_facts(report, folder, record, first)
-    if facts.rank is not None and _has_shared_report(record):
+    report = add_samples_environment_and_gaps(report, folder, record, original_record)
+    if facts.rank is not None and _has_shared_rank_report(record):
         reason = (
             f"{facts.profiler} wrote one report for all {facts.world_size} ranks, so times and "
             "counts of a layer are sums over the ranks. perfctl torch separates ranks"
@@ -191,7 +192,7 @@ def _read_first_rank(
     return facts, report
 
 
-def _read_other_rank(
+def _read_nonzero_rank(
     rank: _RankFiles, facts: RunFacts, record: Mapping[str, Any]
 ) -> tuple[RunFacts, Report | None]:
     """Read a rank that is a run of its own, partial where its record or its trace cannot be
@@ -205,13 +206,13 @@ def _read_other_rank(
                 f"only rank 0 ran under {facts.profiler}, the default (use --ranks all to count "
                 "every rank)"
             )
-        elif not _has_shared_report(record):
+        elif not _has_shared_rank_report(record):
             reason = f"{facts.profiler} left no report for this rank; see stderr.log"
             facts = replace(facts, status="partial", reason=facts.reason or reason)
         state = "not_collected" if only_first else "not_available"
         gaps.append(Gap("kernel", state, reason))
     try:
-        facts, report = _read_rank_files(rank, facts)
+        facts, report = _parse_and_merge_rank_files(rank, facts)
     except ReportError as error:
         variant = add_rank_to_variant(facts.variant, rank.number, facts.world_size)
         failed = replace(
@@ -221,7 +222,9 @@ def _read_other_rank(
     return facts, report and replace(report, gaps=(*report.gaps, *gaps))
 
 
-def _read_rank_files(rank: _RankFiles, facts: RunFacts) -> tuple[RunFacts, Report | None]:
+def _parse_and_merge_rank_files(
+    rank: _RankFiles, facts: RunFacts
+) -> tuple[RunFacts, Report | None]:
     """Parse and merge the files of a rank; the facts with its number, and with what went wrong.
     Raises ReportError."""
     record = parsers.parse(rank.record) if rank.record is not None else None
@@ -232,7 +235,11 @@ def _read_rank_files(rank: _RankFiles, facts: RunFacts) -> tuple[RunFacts, Repor
         except ReportError as error:
             reason = f"{facts.reason}; {error}" if facts.reason else str(error)
             facts = replace(facts, status="partial" if record else "failed", reason=reason)
-    merged = _merge_reports(report, record) if report and record else report or record
+    merged = (
+        _merge_profiler_report_with_record(report, record)
+        if report and record
+        else report or record
+    )
     if merged is not None and (report is None or record is None):
         merged = replace(merged, tool=facts.profiler)
     if facts.world_size is not None:
@@ -244,23 +251,27 @@ def _read_rank_files(rank: _RankFiles, facts: RunFacts) -> tuple[RunFacts, Repor
     return facts, merged
 
 
-def _merge_reports(report: Report, record: Report) -> Report:
+def _merge_profiler_report_with_record(report: Report, workload_record: Report) -> Report:
     """Return a profiler's report completed by what the profiled process itself recorded."""
-    version = record.environment.get("torch") if report.tool == "torch" else None
+    version = workload_record.environment.get("torch") if report.tool == "torch" else None
     facts = ("workload", "variant", "batch_size", "mode", "precision")
     field_names = ("rank", "world_size", "host", "phase", "effective_batch")
     return replace(
         report,
         tool_version=report.tool_version or version,
-        devices=_merge_devices(report.devices, record.devices),
-        environment={**report.environment, **record.environment},
-        steps=record.steps or report.steps,
-        memory=(*report.memory, *record.memory),
-        summaries=(*report.summaries, *record.summaries),
-        ops=record.ops,
-        gaps=(*report.gaps, *record.gaps),
-        **{name: getattr(record, name) for name in facts},
-        **{name: value for name in field_names if (value := getattr(record, name)) is not None},
+        devices=_merge_devices(report.devices, workload_record.devices),
+        environment={**report.environment, **workload_record.environment},
+        steps=workload_record.steps or report.steps,
+        memory=(*report.memory, *workload_record.memory),
+        summaries=(*report.summaries, *workload_record.summaries),
+        ops=workload_record.ops,
+        gaps=(*report.gaps, *workload_record.gaps),
+        **{name: getattr(workload_record, name) for name in facts},
+        **{
+            name: value
+            for name in field_names
+            if (value := getattr(workload_record, name)) is not None
+        },
     )
 
 
@@ -282,8 +293,8 @@ def _merge_devices(reported: tuple[Device, ...], used: tuple[Device, ...]) -> tu
     return (replace(first, **missing), *(device for device in reported if device is not same))
 
 
-def add_folder_facts(
-    report: Report, folder: Path, record: Mapping[str, Any], first: Mapping[str, Any]
+def add_samples_environment_and_gaps(
+    report: Report, folder: Path, record: Mapping[str, Any], original_record: Mapping[str, Any]
 ) -> Report:
     """Return the report with what lies beside it in its folder, and with gaps for what its profiler
     was told to leave out. ``record``: run.json; ``first``: that of the run that was replayed."""
@@ -302,10 +313,10 @@ def add_folder_facts(
                 diagnostics=(*report.diagnostics, *samples.diagnostics),
             )
     if record["profiler"] == "ncu":
-        report, gap = _add_ncu_repeats(report, folder / LAUNCHES, first)
+        report, gap = _add_ncu_repeated_launches(report, folder / LAUNCHES, original_record)
         gaps += [gap] if gap is not None else []
     recorded_environment = {
-        str(name): str(value) for name, value in _get_dict(record, "environment").items()
+        str(name): str(value) for name, value in _get_dict_or_empty(record, "environment").items()
     }
     if recorded_environment.get("ncu:not_replayed"):
         reason = (
@@ -313,7 +324,9 @@ def add_folder_facts(
             "would never end"
         )
         gaps.append(Gap("collective", "not_collected", reason))
-    if layers := ", ".join(map(str, _get_dict(first, "profiler_options").get("layers") or ())):
+    if layers := ", ".join(
+        map(str, _get_dict_or_empty(original_record, "profiler_options").get("layers") or ())
+    ):
         recorded_environment["ncu:layers"] = layers
         # launches that the profiler was told to leave out are not zero
         reason = f"ncu counted only in the layers of --layer: {layers}"
@@ -322,25 +335,31 @@ def add_folder_facts(
     return replace(report, environment=environment, gaps=(*report.gaps, *gaps))
 
 
-def _add_ncu_repeats(
-    report: Report, plan: Path, first: Mapping[str, Any]
+def _add_ncu_repeated_launches(
+    report: Report, first_pass_file: Path, original_record: Mapping[str, Any]
 ) -> tuple[Report, Gap | None]:
     """Return ncu's report with the launches that repeat another, and with a note of the filters
     that left launches out which it still lacks."""
     gap, has_all, is_planned = None, False, False
-    if plan.is_file():
+    if first_pass_file.is_file():
         try:
-            added = add_repeated_launches(report, parse_first_pass(read_json_object(plan) or {}))
+            added = add_unreplayed_repeats_to_report(
+                report, parse_first_pass(read_json_object(first_pass_file) or {})
+            )
         except (KeyError, TypeError, ValueError):
             reason = (
-                f"{plan.name} cannot be read, so perfctl omits the launches that repeat another one"
+                f"{first_pass_file.name} cannot be read, so perfctl omits the launches "
+                f"that repeat another one"
             )
             gap = Gap("counter", "unreadable", reason)
         else:
             has_all = added.gaps == report.gaps
             report, is_planned = added, True
-    argv = _get_first_command(first)
-    options, filters = _get_dict(first, "profiler_options"), find_launch_filters(argv)
+    argv = _get_first_command(original_record)
+    options, filters = (
+        _get_dict_or_empty(original_record, "profiler_options"),
+        find_user_launch_filters(argv),
+    )
     excluded = "--nvtx-exclude"
     if options.get("launches") == "distinct" and excluded not in str(options.get("extra")):
         note = f"{excluded} of --launches distinct"
@@ -364,12 +383,12 @@ def _get_first_command(record: Mapping[str, Any]) -> list[str]:
     return list(map(str, arguments)) if isinstance(arguments, list) else []
 
 
-def _get_dict(record: Mapping[str, Any], field: str) -> dict[str, Any]:
+def _get_dict_or_empty(record: Mapping[str, Any], field: str) -> dict[str, Any]:
     value = record.get(field)
     return value if isinstance(value, dict) else {}
 
 
-def _has_shared_report(record: Mapping[str, Any]) -> bool:
+def _has_shared_rank_report(record: Mapping[str, Any]) -> bool:
     """Return whether the profiler put all ranks into one report."""
     is_own = any("--under" in command for command in record["commands"][:1])
     return record["profiler"] in _ONE_REPORT and not is_own

@@ -23,10 +23,10 @@ from typing import IO, cast
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.files import replace_when_done
 from perfctl.orchestrator.ingest.archives import has_archive_name
-from perfctl.parsers import ReportError, refuse_pipe_socket_or_device
+from perfctl.parsers import ReportError, raise_if_pipe_socket_or_device
 from perfctl.parsers.common.json import GZIP_MAGIC
 from perfctl.records.sqlite_header import has_sqlite_magic, quote_sql_name
-from perfctl.redact import REMOVED, SECRET, can_hold_secret, get_kept_prefix
+from perfctl.redact import REMOVED, SECRET, can_hold_secret, get_unmasked_prefix
 
 EXPORTS = {
     ".nsys-rep": "nsys export --type sqlite REPORT",
@@ -111,10 +111,12 @@ def scrub_report(file: Path, out: Path | None = None, *, force: bool = False) ->
     target = out or make_scrubbed_path(file)
     if not file.exists():
         raise UsageError(f"{file}: file not found", "Check the path")
-    refuse_pipe_socket_or_device(file)
+    raise_if_pipe_socket_or_device(file)
     if target.exists() and target.samefile(file):
         raise UsageError(f"`out`: {target} is the report to scrub", "Name another file")
-    write_copy = _copy_scrubbed_database if _is_database(file) else _copy_scrubbed_text
+    write_copy = (
+        _copy_scrubbed_database if _is_sqlite_or_raise_uneditable(file) else _copy_scrubbed_text
+    )
     with replace_when_done(target, force=force) as copy:
         try:
             rows, replaced = write_copy(file, copy)
@@ -143,7 +145,7 @@ def make_scrubbed_path(file: Path) -> Path:
     return file.with_name(f"{file.name.removesuffix(ending)}.scrubbed{ending}")
 
 
-def _is_database(file: Path) -> bool:
+def _is_sqlite_or_raise_uneditable(file: Path) -> bool:
     """Return whether it is SQLite and no text. Raises ReportError for what cannot be edited."""
     if file.is_dir():
         raise ReportError(file, "unknown", "this is a folder", "Pass one report in it")
@@ -181,36 +183,40 @@ class _TextCleaner:
     def __init__(self, hosts: Iterable[str] = (), users: Iterable[str] = ()) -> None:
         """``hosts``, ``users``: names to remove; a host's in a whole word, a user's in a path."""
         parts = [_HOME]
-        if alternatives := _join_alternatives(
+        if alternatives := _build_private_name_alternation(
             host for host in hosts if re.search(r"[0-9.-]", host)
         ):
             parts.append(rf"(?P<host>)(?<![\w.-])(?:{alternatives})(?![\w-])")
-        if alternatives := _join_alternatives(users):
+        if alternatives := _build_private_name_alternation(users):
             parts.append(rf"(?P<user>)(?<=[/@\\])(?:{alternatives})(?![\w-])")
         self._names = re.compile("|".join(parts), re.ASCII)
         self._all = re.compile("|".join([SECRET.pattern, *parts]), re.ASCII)
         self.replaced: Counter[str] = Counter()
 
-    def choose_pattern(self, text: str) -> re.Pattern[str]:
+    def choose_secret_or_name_pattern(self, text: str) -> re.Pattern[str]:
         """Return what is to go from a text."""
         return self._all if can_hold_secret(text) else self._names
 
-    def mask_match(self, match: re.Match[str]) -> str:
+    def mask_and_count_match(self, match: re.Match[str]) -> str:
         kinds = {"home": "home folder", "host": "host", "user": "user"}
         self.replaced[kinds.get(match.lastgroup or "", "secret")] += 1
-        return get_kept_prefix(match) + REMOVED
+        return get_unmasked_prefix(match) + REMOVED
 
-    def clean_value(self, value: bytes) -> bytes:
+    def remove_private_text(self, value: bytes) -> bytes:
         """Return one text of a database; as Latin-1 every byte is a character."""
         variables = {match[1] for match in _VARIABLE.finditer(value)}
         if len(variables) >= _FEWEST or (variables and _VARIABLE.match(value)):
             self.replaced["environment"] += 1
             return b"{}" if value.lstrip().startswith(b"{") else REMOVED.encode()
         text = value.decode("latin-1")
-        return self.choose_pattern(text).sub(self.mask_match, text).encode("latin-1")
+        return (
+            self.choose_secret_or_name_pattern(text)
+            .sub(self.mask_and_count_match, text)
+            .encode("latin-1")
+        )
 
 
-def _join_alternatives(names: Iterable[str]) -> str:
+def _build_private_name_alternation(names: Iterable[str]) -> str:
     telling = {name for name in names if len(name) > 3 and name.lower() not in _EVERYBODY}
     return "|".join(map(re.escape, sorted(telling, key=len, reverse=True)))
 
@@ -236,12 +242,14 @@ def _copy_scrubbed_text(source: Path, copy: Path) -> tuple[dict[str, int], Count
             buffer += piece
             cut = max(0, len(buffer) - LONGEST) if piece else len(buffer)
             offset = 0
-            for match in cleaner.choose_pattern(buffer).finditer(buffer):
+            for match in cleaner.choose_secret_or_name_pattern(buffer).finditer(buffer):
                 if piece and match.end() == len(buffer) < MOST_KEPT:
                     cut = min(cut, match.start())  # its end is still to be read
                 if match.start() >= cut:
                     break
-                target_file.write(buffer[offset : match.start()] + cleaner.mask_match(match))
+                target_file.write(
+                    buffer[offset : match.start()] + cleaner.mask_and_count_match(match)
+                )
                 offset = match.end()
             cut = max(cut, offset)
             target_file.write(buffer[offset:cut])
@@ -277,7 +285,9 @@ def _copy_scrubbed_database(source: Path, copy: Path) -> tuple[dict[str, int], C
         for table in schemas:
             rows |= _empty_private_columns(connection, table)
             for column in _list_columns(connection, table):
-                _clean_column(connection, quote_sql_name(table), quote_sql_name(column), cleaner)
+                _mask_private_text_in_column(
+                    connection, quote_sql_name(table), quote_sql_name(column), cleaner
+                )
         connection.execute("COMMIT")
         connection.execute("VACUUM")  # deleted rows do not remain in free pages
     return {table: count for table, count in rows.items() if count}, cleaner.replaced
@@ -361,7 +371,7 @@ def _empty_private_columns(connection: sqlite3.Connection, table: str) -> dict[s
     return {table: changed} if changed else {}
 
 
-def _clean_column(
+def _mask_private_text_in_column(
     connection: sqlite3.Connection, table: str, column: str, cleaner: _TextCleaner
 ) -> None:
     """Replace secrets and names in every text and blob of a column."""
@@ -372,7 +382,7 @@ def _clean_column(
     changed = [
         (kind, value, clean)
         for kind, value in values
-        if (clean := cleaner.clean_value(value)) != value
+        if (clean := cleaner.remove_private_text(value)) != value
     ]
     if not changed:
         return

@@ -31,11 +31,11 @@ from perfctl.orchestrator.errors import (
     ToolMissing,
 )
 from perfctl.orchestrator.events import SILENT, Events
-from perfctl.orchestrator.faults import warn_left_out
+from perfctl.orchestrator.faults import warn_run_or_file_skipped
 from perfctl.orchestrator.ingest.context import Features, IngestSettings, IngestTask, ReportFailed
 from perfctl.orchestrator.ingest.find import ReportSource
 from perfctl.orchestrator.ingest.ingest import ingest_run_folders
-from perfctl.orchestrator.launch.catalog import check_sweep_can_start
+from perfctl.orchestrator.launch.catalog import require_tools_and_write_annotator
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import counters
 from perfctl.orchestrator.launch.profilers.base import Command
@@ -59,7 +59,7 @@ from perfctl.orchestrator.launch.sweep.request import (
 from perfctl.orchestrator.store import database
 from perfctl.orchestrator.store.write import SweepFacts, WrittenRun
 from perfctl.records.report import INPUT_SHAPE, Kernel
-from perfctl.records.run import USE_BATCH_SIZE, find_unused_batch_sizes
+from perfctl.records.run import USE_BATCH_SIZE, find_ignored_batch_sizes
 
 Record = TypeVar("Record")
 
@@ -115,7 +115,7 @@ class Swept:
                 f"{failed[0].reason}"
             )
             raise PartlyDone(problem, f"Logs are in {failed[0].folder}")
-        unused = find_unused_batch_sizes(
+        unused = find_ignored_batch_sizes(
             (run.batch_size, _read_input_shape(run.folder)) for run in self.runs
         )
         if unused is not None and self.request.program is not None:
@@ -175,28 +175,28 @@ def list_planned_commands(request: SweepRequest) -> list[PlannedCommand]:
     """Return every command that the sweep would start, in order. Raises StoreError if there is no
     folder for its database."""
     if not request.no_store:
-        database.check_store_folder(request.store_path)
+        database.raise_if_store_folder_missing(request.store_path)
     return [PlannedCommand(*command) for command in sweeps.list_sweep_commands(request)]
 
 
-def run_sweep(request: SweepRequest, events: Events = SILENT) -> Swept:
+def run_and_store_sweep(request: SweepRequest, events: Events = SILENT) -> Swept:
     """Run a request and store each of its runs.
 
     Raises ToolMissing before anything runs, Interrupted when asked to stop.
     """
-    request = check_sweep_can_start(request)
+    request = require_tools_and_write_annotator(request)
     if request.profiler.name == "ncu":
-        request = run_first_passes(request, events)
+        request = run_first_pass_to_find_repeated_launches(request, events)
     listener = make_sweep_listener(request, events)
     if request.no_store:  # others may be running other settings on other machines
-        return Swept(request, None, tuple(sweeps.run_settings(request, listener)))
+        return Swept(request, None, tuple(sweeps.run_incomplete_settings(request, listener)))
     store, limit = request.store_path, memory.parse_memory_limit(None)
     facts = SweepFacts(request.name, "sweep", request.command_line, request.host)
-    with keep_complete_runs(store, "runs"):
+    with explain_resumability_on_interrupt(store, "runs"):
 
         def store_run(result: RunResult) -> None:
             again = request.again and not result.skipped
-            written = ingest_folder(result.folder, facts, limit, store=store, again=again)
+            written = ingest_finished_run(result.folder, facts, limit, store=store, again=again)
             if written is not None and not written.new and not result.skipped:
                 events.note(
                     f"{result.setting}: the same profiler report is already stored as run "
@@ -204,7 +204,7 @@ def run_sweep(request: SweepRequest, events: Events = SILENT) -> Swept:
                 )
             listener.finished(result)
 
-        results = sweeps.run_settings(request, replace(listener, finished=store_run))
+        results = sweeps.run_incomplete_settings(request, replace(listener, finished=store_run))
     return Swept(request, store, tuple(results))
 
 
@@ -213,21 +213,21 @@ def make_sweep_listener(request: SweepRequest, events: Events) -> SweepListener:
     total = len(request.settings) * request.repeat
     finished: list[RunResult] = []
 
-    def start_run(setting: SweepSetting, stage: str) -> None:
+    def on_run_started(setting: SweepSetting, stage: str) -> None:
         if request.no_store:  # its output is the log of a job
             events.note(f"{setting}: {stage}")
         events.progress(f"{setting}: {stage}", len(finished), total)
 
-    def finish_run(result: RunResult) -> None:
+    def on_run_finished(result: RunResult) -> None:
         finished.append(result)
         events.note(describe_result(result, request.repeat))
 
-    def stop_run(result: RunResult) -> None:
+    def on_run_stopped(result: RunResult) -> None:
         if request.no_store:
-            finish_run(result)
+            on_run_finished(result)
 
     return SweepListener(
-        started=start_run, noted=events.note, finished=finish_run, stopped=stop_run
+        started=on_run_started, noted=events.note, finished=on_run_finished, stopped=on_run_stopped
     )
 
 
@@ -245,30 +245,32 @@ def describe_outcome(result: RunResult) -> str:
     return f"{result.status}{seconds}" + (f": {result.reason}" if result.reason else "")
 
 
-def ingest_folder(
+def ingest_finished_run(
     folder: Path,
     facts: SweepFacts,
-    limit: int,
+    memory_limit_bytes: int,
     *,
     store: Path,
     again: bool,
-    features: Features | None = None,
+    compute_features: Features | None = None,
 ) -> WrittenRun | None:
     """Take a run that has ended into the database, in a worker with ``limit`` bytes of memory;
     ``features`` works out what is stored about its estimate.
 
     None if its folder cannot be read: that is said, and costs this run alone.
     """
-    task = IngestTask(ReportSource(folder, folder), facts, features=features)
-    ((_, outcome),) = ingest_run_folders([task], IngestSettings(store, again=again, limit=limit))
+    task = IngestTask(ReportSource(folder, folder), facts, features=compute_features)
+    ((_, outcome),) = ingest_run_folders(
+        [task], IngestSettings(store, again=again, limit=memory_limit_bytes)
+    )
     if isinstance(outcome, ReportFailed):
-        warn_left_out(outcome.text)
+        warn_run_or_file_skipped(outcome.text)
         return None
     return outcome.written
 
 
 @contextmanager
-def keep_complete_runs(store: Path, label: str) -> Iterator[None]:
+def explain_resumability_on_interrupt(store: Path, label: str) -> Iterator[None]:
     """The database can be written to, so that each run may go into it as soon as it is finished.
     ``what`` was whole is kept when a signal stops the block."""
     with database.open_store_for_writing(store):
@@ -290,7 +292,7 @@ class PlainStep:
     first_pass: FirstPass
 
 
-def run_plain_step(request: SweepRequest, setting: SweepSetting, events: Events) -> PlainStep:
+def run_step_without_ncu(request: SweepRequest, setting: SweepSetting, events: Events) -> PlainStep:
     """Run one step of the request's program under its profiler, which is not ncu.
 
     What it leaves is read by a child with a limit on memory. Raises RunFailed when the step does
@@ -309,7 +311,7 @@ def run_plain_step(request: SweepRequest, setting: SweepSetting, events: Events)
             sample="off",
         )
         events.progress(f"{setting}: one step without ncu", 0, 1)
-        result = sweeps.run_settings(step, SweepListener())[0]
+        result = sweeps.run_incomplete_settings(step, SweepListener())[0]
         if result.status == "failed":
             raise RunFailed(
                 f"the step without ncu failed: {result.reason}",
@@ -318,7 +320,7 @@ def run_plain_step(request: SweepRequest, setting: SweepSetting, events: Events)
         try:
             kernels, launches = pool.call_in_worker(
                 "the step without ncu",
-                partial(_read_launches_and_first_pass, result.folder),
+                partial(_read_launches_and_repeats, result.folder),
                 memory.parse_memory_limit(None),
             )
         except PerfctlError as error:
@@ -328,7 +330,7 @@ def run_plain_step(request: SweepRequest, setting: SweepSetting, events: Events)
         return PlainStep(tuple(kernels), parse_first_pass(launches))
 
 
-def _read_launches_and_first_pass(folder: Path) -> tuple[list[Kernel], dict[str, Any]]:
+def _read_launches_and_repeats(folder: Path) -> tuple[list[Kernel], dict[str, Any]]:
     """Return the launches of the run in this folder, and the first pass in its JSON form. Raises
     ReportError."""
     record = read_run_record(folder) or {}
@@ -339,7 +341,7 @@ def _read_launches_and_first_pass(folder: Path) -> tuple[list[Kernel], dict[str,
     return kernels, build_first_pass(kernels, ops, report.ranges).as_json()
 
 
-def run_first_passes(request: SweepRequest, events: Events) -> SweepRequest:
+def run_first_pass_to_find_repeated_launches(request: SweepRequest, events: Events) -> SweepRequest:
     """Return the request with a file for each setting of what its plain step launched, if ncu
     is to leave out launches that repeat another; any other request as it is. The files are in the
     sweep's folder."""
@@ -356,7 +358,7 @@ def run_first_passes(request: SweepRequest, events: Events) -> SweepRequest:
             continue
         folder.mkdir(parents=True, exist_ok=True)
         plain = replace(request, profiler=TorchProfiler())
-        launches = run_plain_step(plain, setting, events).first_pass
+        launches = run_step_without_ncu(plain, setting, events).first_pass
         write_json_atomically(folder / f"{setting.file_name}.json", launches.as_json())
         events.note(
             f"{setting}: {launches.all_launches:,} launches; "
@@ -365,8 +367,8 @@ def run_first_passes(request: SweepRequest, events: Events) -> SweepRequest:
     return replace(request, profiler=replace(ncu, first_pass=folder))
 
 
-def estimate_ncu_cost(
-    request: SweepRequest, plain: SweepRequest, events: Events = SILENT
+def estimate_ncu_replay_cost(
+    request: SweepRequest, plain_step_request: SweepRequest, events: Events = SILENT
 ) -> NcuCost:
     """Run one plain step at the first batch size, and estimate from its launches how long ncu would
     take. Nothing is counted, and nothing goes into the database.
@@ -381,14 +383,16 @@ def estimate_ncu_cost(
             "`estimate_cost` needs an NVIDIA GPU, and this run has none",
             "Run it on the machine on which ncu will count, with `device` cuda",
         )
-    step = run_plain_step(check_sweep_can_start(plain), setting, events)
+    step = run_step_without_ncu(
+        require_tools_and_write_annotator(plain_step_request), setting, events
+    )
     layers, kernels = ncu.layers, step.kernels
     cost = estimate_replay_cost(
         kernels,
         layers=layers,
         steps=request.steps or STEPS,
-        counters=len(counters.choose_counters(ncu.metrics, request.visible_devices).names),
-        repeated=0 if layers else step.first_pass.launches_without_replay,
+        counter_count=len(counters.choose_counters(ncu.metrics, request.visible_devices).names),
+        repeated_launches=0 if layers else step.first_pass.launches_without_replay,
     )
     if not cost.launches:
         names = ", ".join(sorted({kernel.layer for kernel in kernels if kernel.layer})) or "none"

@@ -71,9 +71,9 @@ except ImportError:
 sys.modules.setdefault(__name__, own)
 sys.path.append(file)
 
-from perfctl.workloads.script.run import watch_this_process
+from perfctl.workloads.script.run import start_watching_current_process
 
-watch_this_process()
+start_watching_current_process()
 """
 """Python imports it at the start of each process that has the file in PYTHONPATH. The
 sitecustomize of the user's own, if any, comes first; so does an installed perfctl."""

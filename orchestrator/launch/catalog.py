@@ -16,7 +16,7 @@ from perfctl.version import __version__
 
 
 def require_profiler_tools(
-    profiler: Profiler, device: str = "cpu", *, but: tuple[str, ...] = ()
+    profiler: Profiler, device: str = "cpu", *, excluded_tools: tuple[str, ...] = ()
 ) -> None:
     """Raise ToolMissing when this machine lacks something that ``profiler`` needs: what, why, how
     to get it.
@@ -25,15 +25,15 @@ def require_profiler_tools(
     """
     runs_in = run.find_surrounding_container()
     missing = (
-        images_check.list_missing_image_tools(profiler, device)
+        images_check.list_tools_missing_in_container(profiler, device)
         if runs_in
         else profiler.list_missing_tools()
     )
-    lacks = tuple(tool for tool in missing if tool.name not in but)
+    lacks = tuple(tool for tool in missing if tool.name not in excluded_tools)
     images_check.require_no_missing_tools(lacks, f"here, inside {runs_in}" if runs_in else "here")
 
 
-def check_sweep_can_start(request: SweepRequest) -> SweepRequest:
+def require_tools_and_write_annotator(request: SweepRequest) -> SweepRequest:
     """Return the request, ready to run; writes the file that an interpreter without perfctl needs.
 
     Raises ToolMissing if what the profiler or the program's own interpreter needs is neither on
@@ -41,11 +41,11 @@ def check_sweep_can_start(request: SweepRequest) -> SweepRequest:
     """
     image, program = request.container, request.program
     if image is not None:
-        profiler = images_check.check_image_tools(
+        profiler = images_check.require_image_tools_adapt_profiler(
             image, request.profiler, request.device, __version__
         )
         if program is not None and program.python is not None:
-            interpreter.check_program_interpreter(
+            interpreter.raise_if_interpreter_unusable(
                 program,
                 __version__,
                 image.build_command_prefix(request.folders_to_bind, Path.cwd()),
@@ -54,12 +54,12 @@ def check_sweep_can_start(request: SweepRequest) -> SweepRequest:
     else:
         elsewhere = program is not None and program.python != sys.executable
         excepted = ("torch",) if elsewhere else ()
-        require_profiler_tools(request.profiler, request.device, but=excepted)
+        require_profiler_tools(request.profiler, request.device, excluded_tools=excepted)
         if program is not None and program.python is not None:
-            interpreter.check_program_interpreter(program, __version__)
-    if request.annotator is not None:
+            interpreter.raise_if_interpreter_unusable(program, __version__)
+    if request.annotator_archive is not None:
         request.folder.mkdir(parents=True, exist_ok=True)
-        annotator.write_annotator_archive(request.annotator, __version__)
+        annotator.write_annotator_archive(request.annotator_archive, __version__)
     return request
 
 

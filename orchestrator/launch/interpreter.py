@@ -58,13 +58,13 @@ class _InterpreterFacts(msgspec.Struct, frozen=True):
     """Its version, if asked for."""
 
 
-def replace_python_without_torch(program: UserProgram, typed: str) -> UserProgram:
+def replace_python_without_torch(program: UserProgram, typed_interpreter: str) -> UserProgram:
     """Return the program with perfctl's own interpreter where a bare ``python`` on PATH has no
     torch, as when perfctl is called by its path. ``typed``: the first word of the command; an
     interpreter given as a path is kept."""
     if (
         program.python == sys.executable
-        or os.sep in typed
+        or os.sep in typed_interpreter
         or not tools.is_package_importable("torch")
     ):
         return program
@@ -74,20 +74,21 @@ def replace_python_without_torch(program: UserProgram, typed: str) -> UserProgra
     return replace(program, python=sys.executable)
 
 
-def check_program_interpreter(
-    program: UserProgram, version: str, prefix: tuple[str, ...] = ()
+def raise_if_interpreter_unusable(
+    program: UserProgram, perfctl_version: str, container_prefix: tuple[str, ...] = ()
 ) -> None:
     """Raise ToolMissing or UsageError unless the program's interpreter can run it under perfctl,
     and has the module to run. ``prefix``: words before the interpreter, for one inside an image,
     which must have this ``version`` of perfctl."""
     module = program.name if program.words[0] == "-m" else ""
     python, remedy = program.python, f"Put another interpreter before {program.name}"
-    interpreter = _query_interpreter(python, program.flags, module, prefix)
-    if prefix and interpreter.perfctl != version:
+    interpreter = _query_interpreter(python, program.flags, module, container_prefix)
+    if container_prefix and interpreter.perfctl != perfctl_version:
         raise ToolMissing(
-            f"{python} has perfctl {interpreter.perfctl}, but this is {version}: the versions must "
+            f"{python} has perfctl {interpreter.perfctl}, but this is {perfctl_version}: the "
+            f"versions must "
             "match",
-            f"Install it there: {python} -m pip install perfctl=={version}",
+            f"Install it there: {python} -m pip install perfctl=={perfctl_version}",
         )
     if interpreter.python < OLDEST_PYTHON:
         raise ToolMissing(
@@ -120,9 +121,17 @@ def _format_version(version: tuple[int, ...]) -> str:
 
 @cache
 def _query_interpreter(
-    python: str, flags: tuple[str, ...], module: str, prefix: tuple[str, ...] = ()
+    python: str, flags: tuple[str, ...], module: str, container_prefix: tuple[str, ...] = ()
 ) -> _InterpreterFacts:
-    argv = (*prefix, python, *flags, "-c", _PROBE, module, *(("perfctl",) if prefix else ()))
+    argv = (
+        *container_prefix,
+        python,
+        *flags,
+        "-c",
+        _PROBE,
+        module,
+        *(("perfctl",) if container_prefix else ()),
+    )
     try:
         code, output, lines = tools.run_with_time_limit(argv, 60.0)
     except (OSError, subprocess.SubprocessError) as error:
@@ -131,7 +140,7 @@ def _query_interpreter(
         if code == 0:
             return msgspec.json.decode(output[-1], type=_InterpreterFacts)
     reason = lines[-1] if lines else f"exit code {code}"
-    if prefix:
+    if container_prefix:
         raise ToolMissing(
             f"{python} cannot import perfctl, which must run inside the profiled process "
             f"({reason})",

@@ -32,7 +32,7 @@ LAUNCHER_NAMES = tuple(words[0] for words in LAUNCHERS.values())
 _EXAMPLE = "For example: -- python train.py --batch-size {batch}"
 
 
-def fill_parameters(text: str, parameters: Mapping[str, str]) -> str:
+def fill_placeholders(text: str, parameters: Mapping[str, str]) -> str:
     """Return ``text`` with the values of parameters in place of their names in braces."""
     for name, value in parameters.items():
         text = text.replace(f"{{{name}}}", value)
@@ -62,7 +62,7 @@ class UserProgram:
 
     def fill_command(self, parameters: Mapping[str, str]) -> tuple[str, ...]:
         """Return the words at one value of each parameter."""
-        return tuple(fill_parameters(argument, parameters) for argument in self.words)
+        return tuple(fill_placeholders(argument, parameters) for argument in self.words)
 
     def passes_parameter(self, parameter: str) -> bool:
         """Return whether the value of a parameter reaches the program."""
@@ -78,7 +78,7 @@ class UserProgram:
         variables = (f"{variable}={{{name}}}" for name, variable in self.variables)
         return escape_non_utf8(" ".join((*arguments, *variables))) or None
 
-    def collect_identity(self) -> list[object]:
+    def list_identity_values(self) -> list[object]:
         """Return values that identify the program: its words and the content of the script. Editing
         the script changes them."""
         content = (
@@ -90,14 +90,14 @@ class UserProgram:
         return [*([self.variables] if self.variables else []), *values]
 
 
-def parse_program(
+def parse_user_program(
     command: Sequence[str],
     batch_env: str | None,
-    parameters: Mapping[str, int],
+    value_count_by_parameter: Mapping[str, int],
     *,
     sweep_env: Sequence[str] = (),
-    as_is: bool | None = False,
-    is_here: bool = True,
+    runs_unannotated: bool | None = False,
+    is_local_program: bool = True,
 ) -> UserProgram:
     """Return the command after ``--``; starts nothing.
 
@@ -118,15 +118,15 @@ def parse_program(
             )
     python, flags, command_line = (
         (None, (), tuple(command))
-        if as_is
-        else _split_interpreter(tuple(command), is_any=as_is is None)
+        if runs_unannotated
+        else _split_interpreter(tuple(command), accepts_non_python=runs_unannotated is None)
     )
     if python is not None:
-        name, script = _find_script_name_and_file(command_line, parameters)
+        name, script = _find_script_name_and_file(command_line, value_count_by_parameter)
     else:
-        command_line, name, script = _parse_non_python_program(command_line, is_here)
+        command_line, name, script = _parse_non_python_program(command_line, is_local_program)
     program = UserProgram(python, flags, command_line, name, script, batch_env, variables)
-    for parameter, count in parameters.items():
+    for parameter, count in value_count_by_parameter.items():
         if parameter == "batch" and count > 1 and not program.passes_parameter("batch"):
             raise UsageError(
                 f"`batches`: {count} sizes, but '{shlex.join(command)}' does not use the batch "
@@ -139,7 +139,7 @@ def parse_program(
                 f"`sweep`: '{shlex.join(command)}' does not use {parameter}",
                 f"Put {{{parameter}}} in its arguments, or set `sweep_env` {parameter}=VARIABLE",
             )
-    if unknown := [name for name, _ in variables if name not in parameters]:
+    if unknown := [name for name, _ in variables if name not in value_count_by_parameter]:
         raise UsageError(
             f"`sweep_env`: the sweep has no parameter {unknown[0]}",
             f"Give its values: `sweep` {unknown[0]}=VALUE,VALUE",
@@ -155,12 +155,12 @@ def _parse_sweep_env(text: str) -> tuple[str, str]:
 
 
 def _parse_non_python_program(
-    command: tuple[str, ...], is_here: bool
+    command: tuple[str, ...], is_local_program: bool
 ) -> tuple[tuple[str, ...], str, Path | None]:
     """Return (words, name, file) of a program that is not Python. The name is that of the file
     which is run, also behind a shell or launcher from PATH (bash run.sh, mpirun -n 2 ./solver)."""
     first, *arguments = command
-    if not is_here:
+    if not is_local_program:
         return command, escape_non_utf8(Path(first).name), None
     path = shutil.which(first)
     if path is None:
@@ -183,7 +183,7 @@ def _parse_non_python_program(
 
 
 def _split_interpreter(
-    command: tuple[str, ...], *, is_any: bool
+    command: tuple[str, ...], *, accepts_non_python: bool
 ) -> tuple[str | None, tuple[str, ...], tuple[str, ...]]:
     """Return (interpreter, its options, the rest) of a command; no interpreter for one that is not
     Python, if it may be ``is_any``."""
@@ -202,16 +202,16 @@ def _split_interpreter(
         )
     if first in LAUNCHER_NAMES:
         return (
-            _read_shebang_interpreter(shutil.which(command[0])) or sys.executable,
+            _read_python_shebang(shutil.which(command[0])) or sys.executable,
             (),
             (first, *command[1:]),
         )
     if command[0].startswith("-m") or first.endswith(".py") or Path(command[0]).is_dir():
         return sys.executable, (), _normalize_module_options(command)
     path = command[0] if Path(command[0]).is_file() else shutil.which(command[0])
-    python = _read_shebang_interpreter(path)
+    python = _read_python_shebang(path)
     if python is None or path is None:
-        if is_any:
+        if accepts_non_python:
             return None, (), command
         raise UsageError(
             f"'{command[0]}' is not a Python program; perfctl marks layers in Python only",
@@ -251,7 +251,7 @@ def resolve_interpreter_path(python: str) -> str:
     )
 
 
-def _read_shebang_interpreter(path: str | None) -> str | None:
+def _read_python_shebang(path: str | None) -> str | None:
     """Return the Python interpreter in a script's first line; None when there is none."""
     if path is None:
         return None

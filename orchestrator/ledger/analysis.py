@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from perfctl.orchestrator.counts.hardware.peaks import DevicePeaks
-from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_names
-from perfctl.orchestrator.ledger.causes.judge import StudyCauses, find_study_causes
-from perfctl.orchestrator.ledger.causes.timeline.judge import RunVerdicts, detect_run_verdicts
+from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_names_uniquely
+from perfctl.orchestrator.ledger.causes.judge import StudyCauses, find_study_flop_gap_causes
+from perfctl.orchestrator.ledger.causes.timeline.judge import (
+    RunVerdicts,
+    detect_run_timeline_verdicts,
+)
 from perfctl.orchestrator.ledger.ledger import Ledger, build_ledger
 from perfctl.orchestrator.ledger.prepared import Study, group_studies_by_sweep
 from perfctl.orchestrator.ledger.roofline import Roofline, build_roofline
@@ -37,14 +40,14 @@ class Analysis:
     def verdicts(self) -> RunVerdicts:
         """What the timeline of each run shows could be faster."""
         usages = [prepared.usage for prepared in self.study.prepared_runs]
-        return [(usage.run, detect_run_verdicts(usage)) for usage in usages]
+        return [(usage.run, detect_run_timeline_verdicts(usage)) for usage in usages]
 
 
 def analyse_study(
     study: Study,
-    measured: Sequence[DevicePeaks] = (),
+    measured_peaks: Sequence[DevicePeaks] = (),
     related_studies: Sequence[Study] | None = None,
-    names: Mapping[str, str] | None = None,
+    short_kernel_names: Mapping[str, str] | None = None,
 ) -> Analysis:
     """Ledger, verdicts, roofline and sweep of a study; ``measured`` peaks go before published ones.
 
@@ -57,18 +60,20 @@ def analyse_study(
     return Analysis(
         study=study,
         ledger=entries,
-        judgement=find_study_causes(study, entries, group),
-        roofline=build_roofline(study, entries, measured),
+        judgement=find_study_flop_gap_causes(study, entries, group),
+        roofline=build_roofline(study, entries, measured_peaks),
         points=list_batch_points(study),
         parts=group,
-        names=shorten_names_of_runs(study.runs) if names is None else names,
+        names=shorten_kernel_names_of_runs(study.runs)
+        if short_kernel_names is None
+        else short_kernel_names,
     )
 
 
 def analyse_studies(
     studies: Iterable[Study],
-    measured: Sequence[DevicePeaks] = (),
-    names: Mapping[str, str] | None = None,
+    measured_peaks: Sequence[DevicePeaks] = (),
+    short_kernel_names: Mapping[str, str] | None = None,
 ) -> list[Analysis]:
     """Each study analysed, in order. What concerns several parts of one sweep is with the first
     of them.
@@ -77,14 +82,19 @@ def analyse_studies(
     """
     studies = tuple(studies)
     beside = {id(group[0]): group for group in group_studies_by_sweep(studies)}
-    names = (
-        shorten_names_of_runs(run for study in studies for run in study.runs)
-        if names is None
-        else names
+    short_kernel_names = (
+        shorten_kernel_names_of_runs(run for study in studies for run in study.runs)
+        if short_kernel_names is None
+        else short_kernel_names
     )
-    return [analyse_study(study, measured, beside.get(id(study), ()), names) for study in studies]
+    return [
+        analyse_study(study, measured_peaks, beside.get(id(study), ()), short_kernel_names)
+        for study in studies
+    ]
 
 
-def shorten_names_of_runs(runs: Iterable[Run]) -> dict[str, str]:
+def shorten_kernel_names_of_runs(runs: Iterable[Run]) -> dict[str, str]:
     """Kernel name -> its short form, unique among these runs."""
-    return shorten_kernel_names(kernel.name for run in runs for kernel in run.report.kernels)
+    return shorten_kernel_names_uniquely(
+        kernel.name for run in runs for kernel in run.report.kernels
+    )

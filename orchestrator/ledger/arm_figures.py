@@ -11,9 +11,9 @@ from operator import attrgetter
 
 from perfctl.orchestrator.counts.hardware.peaks import PATH_OF, DevicePeaks, find_peaks
 from perfctl.orchestrator.counts.kernels import categories
-from perfctl.orchestrator.estimate.flops.engine import BACKWARD, sum_layer_calls
+from perfctl.orchestrator.estimate.flops.engine import BACKWARD, sum_layer_call_work
 from perfctl.orchestrator.ledger.prepared import PreparedRun, get_device_label
-from perfctl.orchestrator.ledger.sweep import read_memory_peaks
+from perfctl.orchestrator.ledger.sweep import read_memory_bytes_by_label
 from perfctl.orchestrator.ledger.usage.intervals import (
     Intervals,
     get_end_ns,
@@ -105,7 +105,7 @@ class ArmFigures:
     estimated_memory_reason: str | None = None
 
 
-def compute_arm_figures(
+def compute_figures_of_newest_run(
     label: str, runs: Sequence[Run], peaks: Sequence[DevicePeaks] = ()
 ) -> ArmFigures:
     """Return the figures of the newest of these complete runs; ``runs`` counts all of them."""
@@ -132,14 +132,14 @@ def compute_arm_figures(
         else None,
         warmup=int(warmup) if warmup.isdecimal() else None,
         epochs=course,
-        memory=read_memory_peaks(run),
-        top_operations=list_longest_operations(run),
-        categories=compute_category_shares(run),
-        rate=compute_flop_rate(run, step, peaks),
+        memory=read_memory_bytes_by_label(run),
+        top_operations=list_longest_kernels_or_operations(run),
+        categories=compute_time_share_by_category(run),
+        rate=compute_estimated_flop_rate(run, step, peaks),
         idle=None if busy is None else 1 - busy,
         overlap=compute_copy_overlap_share(run),
         launch_bound=compute_launch_bound_kernel_share(run),
-        overhead=compute_overhead_share(run),
+        overhead=compute_time_share_outside_operations(run),
         missing_values=tuple(dict.fromkeys(gaps)),
     )
 
@@ -161,7 +161,7 @@ def list_epochs(run: Run) -> tuple[EpochFigures, ...]:
     return tuple(course)
 
 
-def list_longest_operations(run: Run) -> tuple[TopOperation, ...]:
+def list_longest_kernels_or_operations(run: Run) -> tuple[TopOperation, ...]:
     """The most expensive kernels by time; without kernels, CPU operations by self time. One line
     per name, as in torch's tables."""
     rows = [
@@ -193,19 +193,19 @@ def list_longest_operations(run: Run) -> tuple[TopOperation, ...]:
     )
 
 
-def compute_category_shares(run: Run) -> Mapping[str, float] | None:
+def compute_time_share_by_category(run: Run) -> Mapping[str, float] | None:
     """Kind of work -> share of all time in the trace, without kinds that took none."""
     times = categories.sum_ns_by_category(run) or {}
     total = sum(times.values())
     return {kind: spent / total for kind, spent in times.items() if spent} if total else None
 
 
-def compute_flop_rate(
+def compute_estimated_flop_rate(
     run: Run, step_ns: float | None, peaks: Sequence[DevicePeaks] = ()
 ) -> FlopRate:
     """Estimated FLOPs of a step over its measured time, and the device's peak."""
     directions = ("forward", *BACKWARD) if run.mode == "train" else ("forward",)
-    total = sum_layer_calls(run.layer_calls, directions)
+    total = sum_layer_call_work(run.layer_calls, directions)
     problem = None
     if not run.layer_calls:
         problem = "the run did not record the shapes of the layers"
@@ -252,13 +252,13 @@ def compute_copy_overlap_share(run: Run) -> float | None:
     for device, of_device in by_device.items():
         running = Intervals.make_from_items(kernels.get(device, ()))
         covered += sum(
-            running.measure_within(get_start_ns(copy), get_end_ns(copy)) for copy in of_device
+            running.measure_covered_ns(get_start_ns(copy), get_end_ns(copy)) for copy in of_device
         )
     copy_ns = sum_durations_ns(copies)
     return covered / copy_ns if copy_ns else None
 
 
-def compute_overhead_share(run: Run) -> float | None:
+def compute_time_share_outside_operations(run: Run) -> float | None:
     """Share of the measured steps outside all operations: Python, and the profiler. None on
     a GPU."""
     if run.device_kind != "cpu" or not run.report.operations:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 
-from perfctl.orchestrator.counts.kernels.names import is_name_match
+from perfctl.orchestrator.counts.kernels.names import is_kernel_name_matching_glob
 from perfctl.orchestrator.estimate.user_formulas import find_gemm_sizes
-from perfctl.orchestrator.ledger.timing import Key, has_step_numbers, walk_enclosing_ranges
+from perfctl.orchestrator.ledger.timing import Key, has_kernel_step_numbers, walk_enclosing_ranges
 from perfctl.records.paper import LayerCall, OpShape
 from perfctl.records.run import Expectation, Run
 
@@ -34,37 +34,42 @@ class FormulaWork:
     """Products of formulas such as 2*M*N*K."""
 
 
-def match_formulas(run: Run, keys: Sequence[Key | None], steps: int) -> FormulaWork:
+def match_kernels_to_user_formulas(
+    run: Run, layer_keys: Sequence[Key | None], step_count: int
+) -> FormulaWork:
     """Return the run's kernels by layer and formula. ``keys``: those of its layers."""
     estimated = {(call.layer, call.direction) for call in run.layer_calls if call.flops is not None}
     ranges = {item.number: item for item in run.report.ranges}
-    is_numbered = has_step_numbers(run)
-    new_keys = list(keys)
+    is_numbered = has_kernel_step_numbers(run)
+    new_keys = list(layer_keys)
     instances: dict[str, set[tuple[str, int]]] = {}
     """Pattern -> its launches and ranges in the measured steps."""
 
     @cache
-    def find_expectation(name: str, short_name: str | None) -> Expectation | None:
+    def find_matching_user_formula(name: str, short_name: str | None) -> Expectation | None:
         return next(
             (
                 expectation
                 for expectation in run.expectations
-                if is_name_match(expectation.pattern, name, short_name)
+                if is_kernel_name_matching_glob(expectation.pattern, name, short_name)
             ),
             None,
         )
 
     for index, kernel in enumerate(run.report.kernels):
-        if keys[index] in estimated:
+        if layer_keys[index] in estimated:
             continue
         expectation, instance = (
-            find_expectation(kernel.name, kernel.short_name),
+            find_matching_user_formula(kernel.name, kernel.short_name),
             ("kernel", kernel.launch),
         )
         for item in (
             walk_enclosing_ranges(kernel.range_number, ranges) if expectation is None else ()
         ):
-            expectation, instance = find_expectation(item.name, None), ("range", item.number)
+            expectation, instance = (
+                find_matching_user_formula(item.name, None),
+                ("range", item.number),
+            )
             if expectation is not None:
                 break
         if expectation is None:
@@ -72,7 +77,7 @@ def match_formulas(run: Run, keys: Sequence[Key | None], steps: int) -> FormulaW
         new_keys[index] = (expectation.pattern, "forward")
         if kernel.step is not None or not is_numbered:
             instances.setdefault(expectation.pattern, set()).add(instance)
-    counts = {pattern: Fraction(len(items), steps) for pattern, items in instances.items()}
+    counts = {pattern: Fraction(len(items), step_count) for pattern, items in instances.items()}
     expected = [
         (expected_work, counts[expected_work.pattern])
         for expected_work in run.expectations
@@ -87,18 +92,18 @@ def match_formulas(run: Run, keys: Sequence[Key | None], steps: int) -> FormulaW
         tuple(
             op
             for expected_work, count in expected
-            for op in _parse_formula_product(run, expected_work, count)
+            for op in _parse_formula_gemm_ops(run, expected_work, count)
         ),
     )
 
 
 def _build_formula_call(
-    run: Run, expectation: Expectation, count: Fraction, position: int
+    run: Run, expectation: Expectation, calls_per_step: Fraction, position: int
 ) -> LayerCall:
     text = expectation.formula or "registered formula"
     values = ", ".join(f"{item.name}={item.value}" for item in run.parameters)
-    times = f" x {float(count):g} launches or ranges" if count != 1 else ""
-    total = None if expectation.flops is None else round(expectation.flops * count)
+    times = f" x {float(calls_per_step):g} launches or ranges" if calls_per_step != 1 else ""
+    total = None if expectation.flops is None else round(expectation.flops * calls_per_step)
     result = "" if total is None else f" = {total:,} FLOP"
     return LayerCall(
         layer=expectation.pattern,
@@ -107,7 +112,7 @@ def _build_formula_call(
         macs=None,
         flops=total,
         parameters=None,
-        read_bytes=None if expectation.bytes is None else round(expectation.bytes * count),
+        read_bytes=None if expectation.bytes is None else round(expectation.bytes * calls_per_step),
         write_bytes=None,
         output_elements=None,
         formula=f"{text} at {values or 'no parameter'}{times}{result}",
@@ -115,18 +120,20 @@ def _build_formula_call(
     )
 
 
-def _parse_formula_product(
-    run: Run, expectation: Expectation, count: Fraction
+def _parse_formula_gemm_ops(
+    run: Run, expectation: Expectation, calls_per_step: Fraction
 ) -> tuple[OpShape, ...]:
     """Return the matrix product that a formula states; () for any other."""
     text = (expectation.formula or "").partition("flops=")[2].partition(", bytes=")[0]
     numbers = {
         item.name: Fraction(item.number) for item in run.parameters if item.number is not None
     }
-    sizes = find_gemm_sizes(text, numbers) if text and count.denominator == 1 else None
+    sizes = find_gemm_sizes(text, numbers) if text and calls_per_step.denominator == 1 else None
     if sizes is None:
         return ()
     m, n, k = sizes
     shapes = ((m, k), (k, n)), ((m, n),)
-    op = OpShape(expectation.pattern, FORMULA, "aten.mm", "forward", *shapes, calls=int(count))
+    op = OpShape(
+        expectation.pattern, FORMULA, "aten.mm", "forward", *shapes, calls=int(calls_per_step)
+    )
     return (op,)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import starmap
 
-from perfctl.orchestrator.counts.counters.sums import read_instruction_counts
+from perfctl.orchestrator.counts.counters.sums import read_thread_counts_by_instruction
 from perfctl.orchestrator.counts.counters.work import (
     NO_COUNTERS,
     THIS_BATCH,
@@ -23,7 +23,7 @@ from perfctl.orchestrator.counts.kernels.replays import (
     collect_exclusion_reasons,
     find_extrapolated_launches,
 )
-from perfctl.orchestrator.estimate.flops.engine import is_fused_only
+from perfctl.orchestrator.estimate.flops.engine import is_fused_kernel_recomputation
 from perfctl.orchestrator.ledger.expected import FORMULA
 from perfctl.orchestrator.ledger.prepared import (
     DerivedRun,
@@ -42,7 +42,7 @@ from perfctl.orchestrator.ledger.timing import (
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.paper import LayerCall
 from perfctl.records.ranges import DIRECTIONS
-from perfctl.records.run import Point, format_point
+from perfctl.records.run import Point, format_sweep_point
 
 OUTSIDE = "outside of layers"
 NEITHER = "the report has no counters, and perfctl has no rule for its kernels"
@@ -70,13 +70,18 @@ class KernelUse:
 
 
 @lru_cache(maxsize=8192)
-def _describe_kernel_use(name: str, per_step: float) -> KernelUse:
+def _build_kernel_use(kernel_name: str, launches_per_step: float) -> KernelUse:
     """Return the use of a kernel; runs of a sweep mostly use the same kernels."""
-    return KernelUse(name, recognise_kernel(name).family, describe_method_and_tile(name), per_step)
+    return KernelUse(
+        kernel_name,
+        recognise_kernel(kernel_name).family,
+        describe_kernel_method_and_tile(kernel_name),
+        launches_per_step,
+    )
 
 
 @lru_cache(maxsize=8192)
-def describe_method_and_tile(name: str) -> str | None:
+def describe_kernel_method_and_tile(name: str) -> str | None:
     """Return method and tile of a kernel in words; None when its name states neither."""
     kernel = recognise_kernel(name)
     sides = [str(side) for side in kernel.tile or () if side is not None]
@@ -87,7 +92,7 @@ def describe_method_and_tile(name: str) -> str | None:
 
 def format_at_batch(batch: Point) -> str:
     """ " at batch 16" or " at N=256", as a sentence goes on; "" for a report that says neither."""
-    return "" if batch is None else f" at {format_point(batch)}"
+    return "" if batch is None else f" at {format_sweep_point(batch)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +137,7 @@ class LedgerRow:
     kernel has a rule."""
 
     @property
-    def whole_estimate(self) -> float | None:
+    def complete_estimated_flops(self) -> float | None:
         """Estimated FLOPs if all of them are known; None if there are none, or for a lower bound,
         by which nothing is judged."""
         return None if self.estimated.lower_bound else self.estimated.value
@@ -156,7 +161,7 @@ class LedgerRow:
         return self.batch if isinstance(self.batch, int) else 1
 
     @property
-    def has_size(self) -> bool:
+    def has_no_sweep_parameters(self) -> bool:
         """Whether it is not of a sweep over other parameters than the batch size."""
         return not isinstance(self.batch, str)
 
@@ -177,10 +182,10 @@ class LedgerRow:
     @property
     def name(self) -> str:
         """ "conv2 forward"; the optimizer's own row is "optimizer", a formula's its pattern."""
-        return f"{self.layer_label} {self.shown_direction}".strip()
+        return f"{self.layer_label} {self.direction_label}".strip()
 
     @property
-    def shown_direction(self) -> str:
+    def direction_label(self) -> str:
         """The direction; "" for the optimizer's own row and for a formula of the user's."""
         return "" if self.kind == FORMULA or self.layer_label == self.direction else self.direction
 
@@ -205,7 +210,7 @@ class Ledger:
     unattributed: tuple[UnattributedWork, ...]
 
     @property
-    def has_counted_rows(self) -> bool:
+    def has_executed_flops(self) -> bool:
         return any(row.executed.value is not None for row in self.rows)
 
 
@@ -241,26 +246,26 @@ def _build_batch_rows(batch: PreparedBatch) -> tuple[list[LedgerRow], Unattribut
     all_calls = (*recorded, *batch.user_formula_work.calls)
     by_row = group_by(all_calls, lambda call: (call.layer, call.direction))
     calls = {key: tuple(of_row) for key, of_row in by_row.items()}
-    _move_fused_recompute(calls, batch)
-    counted, uncounted = _sum_flops_of_batch(batch)
+    _move_fused_attention_recompute_calls(calls, batch)
+    counted, uncounted = _sum_executed_flops_with_fallback(batch)
     derived: Mapping[Key | None, Figure] = {}
     if batch.derived_run and batch.derived_run.step_count:
         derived = (
             counted
-            if batch.counting_run is batch.derived_run
-            else _sum_flops_by_row(batch.derived_run)
+            if batch.counted_or_derived_run is batch.derived_run
+            else _sum_executed_flops_per_step_by_row(batch.derived_run)
         )
     measured = set(times.rows if times else ()) | {key for key in counted if key is not None}
     rows = [
         _build_ledger_row(
             batch,
             key,
-            _collect_row_calls(calls, *key, joins_passes=key in measured),
+            _collect_estimated_row_calls(calls, *key, joins_gradients=key in measured),
             counted.get(key, uncounted),
             derived.get(key),
             NO_OPERATION if recorded else NO_SHAPES,
         )
-        for key in sorted(_list_row_keys(calls, measured))
+        for key in sorted(_merge_measured_and_estimated_keys(calls, measured))
     ]
     if times is None or not times.total.mean:
         return rows, None
@@ -274,20 +279,30 @@ def _build_batch_rows(batch: PreparedBatch) -> tuple[list[LedgerRow], Unattribut
     )
 
 
-def _move_fused_recompute(calls: dict[Key, tuple[LayerCall, ...]], batch: PreparedBatch) -> None:
+def _move_fused_attention_recompute_calls(
+    calls: dict[Key, tuple[LayerCall, ...]], batch: PreparedBatch
+) -> None:
     """Move the scores that a fused attention computes again to the gradient in which its kernel
     ran: that kernel's count has them. What runs again by itself keeps its row.
 
     If forward's kernel is a fused attention, the gradients' is one too, whatever its name.
     """
-    runs = [run for run in (batch.counting_run, batch.timing_run) if run is not None]
+    runs = [run for run in (batch.counted_or_derived_run, batch.timing_run) if run is not None]
     for layer, direction in [key for key in calls if key[1] == "recompute"]:
-        fused = tuple(call for call in calls[layer, direction] if is_fused_only(call))
+        fused = tuple(
+            call for call in calls[layer, direction] if is_fused_kernel_recomputation(call)
+        )
         kernels = {
-            part: [run.row_kernels[layer, part] for run in runs if (layer, part) in run.row_kernels]
+            part: [
+                run.launches_by_layer_direction[layer, part]
+                for run in runs
+                if (layer, part) in run.launches_by_layer_direction
+            ]
             for part in ("forward", "backward", *GRADIENTS)
         }
-        attending = {part for part, rows in kernels.items() if any(map(_has_attention, rows))}
+        attending = {
+            part for part, rows in kernels.items() if any(map(_has_fused_attention_kernel, rows))
+        }
         gradients = [part for part in kernels if part != "forward" and kernels[part]]
         owners = [part for part in gradients if part in attending]
         if "forward" in attending:
@@ -297,13 +312,15 @@ def _move_fused_recompute(calls: dict[Key, tuple[LayerCall, ...]], batch: Prepar
         owner = layer, owners[0]
         calls[owner] = (*calls.get(owner, ()), *fused)
         other_calls = tuple(
-            call for call in calls.pop((layer, direction)) if not is_fused_only(call)
+            call
+            for call in calls.pop((layer, direction))
+            if not is_fused_kernel_recomputation(call)
         )
         if other_calls:
             calls[layer, direction] = other_calls
 
 
-def _has_attention(row: RowLaunches) -> bool:
+def _has_fused_attention_kernel(row: RowLaunches) -> bool:
     """Return whether a fused attention kernel is among these launches."""
     kernels = map(recognise_kernel, row.names)
     return any(kernel.family == "attention" and kernel.role == "main" for kernel in kernels)
@@ -319,16 +336,16 @@ def _build_ledger_row(
 ) -> LedgerRow:
     """``no_estimate``: why a row without calls has no estimate."""
     times, timing = batch.layer_times, batch.timing_run
-    source = timing if timing and timing.run.report.kernels else batch.counting_run
-    kernels = source.row_kernels.get(key) if source else None
+    source = timing if timing and timing.run.report.kernels else batch.counted_or_derived_run
+    kernels = source.launches_by_layer_direction.get(key) if source else None
     paper = (
         _sum_estimated_flops(calls) if calls else make_missing_figure("not_available", no_estimate)
     )
     time = times.rows.get(key) if times else None
-    not_timed = f"no run at {_format_point(batch.batch)} timed its layers"
+    not_timed = f"no run at {_format_parameters_or_batch_phrase(batch.batch)} timed its layers"
     if times is not None:
         not_timed = "the report has no range or kernel of it"
-    if time is not None and (mismatch := _explain_other_launches(batch, key, calls)):
+    if time is not None and (mismatch := _explain_formula_launch_mismatch(batch, key, calls)):
         time, not_timed = None, mismatch
     flops = None if paper.lower_bound else paper.value
     trusted = bool(times and times.trusted)
@@ -354,22 +371,27 @@ def _build_ledger_row(
         share=time.mean / times.total.mean if time and times and times.total.mean else None,
         whole=times.whole if times and time else None,
         achieved=flops / time.median * 1e9 if time and trusted and time.median and flops else None,
-        kernels=tuple(starmap(_describe_kernel_use, kernels.names.items())) if kernels else (),
+        kernels=tuple(starmap(_build_kernel_use, kernels.names.items())) if kernels else (),
         guessed=kernels.guessed if kernels else 0.0,
         shared=kernels.shared if kernels else 0.0,
     )
 
 
-def _explain_other_launches(batch: PreparedBatch, key: Key, calls: Sequence[LayerCall]) -> str:
+def _explain_formula_launch_mismatch(
+    batch: PreparedBatch, key: Key, calls: Sequence[LayerCall]
+) -> str:
     """Return why the time of a formula of the user's is not that of its launches, for which it is
     worked out; "" if it is."""
-    counting, timing = batch.counting_run, batch.timing_run
+    counting, timing = batch.counted_or_derived_run, batch.timing_run
     is_formula = bool(calls) and calls[0].kind == FORMULA
     if not is_formula or counting is None or timing is None or counting.run is timing.run:
         return ""
     runs = [counting, timing]
     counted, timed = (
-        sum(run.row_kernels[key].names.values()) if key in run.row_kernels else 0 for run in runs
+        sum(run.launches_by_layer_direction[key].names.values())
+        if key in run.launches_by_layer_direction
+        else 0
+        for run in runs
     )
     if abs(counted - timed) <= 0.01 * counted:
         return ""
@@ -379,21 +401,23 @@ def _explain_other_launches(batch: PreparedBatch, key: Key, calls: Sequence[Laye
     )
 
 
-def _list_row_keys(calls: Iterable[Key], measured: set[Key]) -> set[Key]:
+def _merge_measured_and_estimated_keys(
+    estimated_keys: Iterable[Key], measured_keys: set[Key]
+) -> set[Key]:
     """Rows to show: what was measured, and what is estimated unless it is inside a
     measured "backward"."""
-    keys = set(measured)
-    for layer, direction in calls:
-        inside = direction in GRADIENTS and (layer, "backward") in measured
-        if inside or (direction == "grad_bias" and (layer, "grad_weight") in measured):
+    keys = set(measured_keys)
+    for layer, direction in estimated_keys:
+        inside = direction in GRADIENTS and (layer, "backward") in measured_keys
+        if inside or (direction == "grad_bias" and (layer, "grad_weight") in measured_keys):
             continue
-        is_whole_optimizer = direction == "optimizer" and (layer, direction) not in measured
+        is_whole_optimizer = direction == "optimizer" and (layer, direction) not in measured_keys
         keys.add(OPTIMIZER if is_whole_optimizer else (layer, direction))
     return keys
 
 
-def _collect_row_calls(
-    calls: Mapping[Key, Sequence[LayerCall]], layer: str, direction: str, *, joins_passes: bool
+def _collect_estimated_row_calls(
+    calls: Mapping[Key, Sequence[LayerCall]], layer: str, direction: str, *, joins_gradients: bool
 ) -> tuple[LayerCall, ...]:
     """Pen and paper for one row: a ``whole`` "backward" is the gradients and all else, the
     optimizer's row all layers."""
@@ -401,15 +425,17 @@ def _collect_row_calls(
         return tuple(
             call for (_, part), several in calls.items() if part == direction for call in several
         )
-    gradients = GRADIENTS if direction == "backward" and joins_passes else ()
+    gradients = GRADIENTS if direction == "backward" and joins_gradients else ()
     return tuple(call for part in (*gradients, direction) for call in calls.get((layer, part), ()))
 
 
-def _sum_estimated_flops(parts: Sequence[LayerCall]) -> Figure:
-    known_flops = sum(call.flops or 0 for call in parts)
-    lacking = [call for call in parts if call.flops is None]
+def _sum_estimated_flops(layer_calls: Sequence[LayerCall]) -> Figure:
+    known_flops = sum(call.flops or 0 for call in layer_calls)
+    lacking = [call for call in layer_calls if call.flops is None]
     if not lacking:
-        bounds = dict.fromkeys(call.upper_bound for call in parts if call.upper_bound)
+        bounds = dict.fromkeys(
+            call.upper_bound_reason for call in layer_calls if call.upper_bound_reason
+        )
         reason = f"upper bound: {'; '.join(bounds)}" if bounds else None
         return Figure(known_flops, "counted", reason, upper_bound=bool(bounds))
     names = [f"{call.kind or 'this operation'} ({call.direction})" for call in lacking]
@@ -422,22 +448,24 @@ def _sum_estimated_flops(parts: Sequence[LayerCall]) -> Figure:
     return Figure(known_flops, "counted", reasons, missing=tuple(dict.fromkeys(names)))
 
 
-def _format_point(batch: Point) -> str:
+def _format_parameters_or_batch_phrase(batch: Point) -> str:
     return batch if isinstance(batch, str) else THIS_BATCH
 
 
-def _sum_flops_of_batch(batch: PreparedBatch) -> tuple[dict[Key | None, Figure], Figure]:
+def _sum_executed_flops_with_fallback(
+    batch: PreparedBatch,
+) -> tuple[dict[Key | None, Figure], Figure]:
     """FLOPs per step by (layer, direction), None for what is not attributed; and the figure for
     all others."""
-    counting, figures = batch.counting_run, dict[Key | None, Figure]()
+    counting, figures = batch.counted_or_derived_run, dict[Key | None, Figure]()
     failed = next((item.run for item in batch.runs if item.run.profiler == "ncu"), None)
     if counting is not None and counting.step_count is not None:
-        figures = _sum_flops_by_row(counting)
+        figures = _sum_executed_flops_per_step_by_row(counting)
         layers = counting.run.report.environment.get("ncu:layers")
         unseen = f"{counting.run.profiler} recorded no kernel of it"
         reason = f"ncu measured {layers} only (--layer)" if layers else unseen
     elif counting is not None:
-        reason = _explain_missing_steps(counting)
+        reason = _explain_missing_per_step_flops(counting)
     elif failed is not None:
         reason = f"the ncu run has no counters: {(failed.reason or failed.status).rstrip('.')}"
     elif batch.on_cpu:
@@ -445,23 +473,25 @@ def _sum_flops_of_batch(batch: PreparedBatch) -> tuple[dict[Key | None, Figure],
     elif batch.batch is None:
         reason = NEITHER if any(item.run.report.kernels for item in batch.runs) else NO_KERNEL
     else:
-        reason = describe_missing_ncu_run(_format_point(batch.batch))
+        reason = describe_missing_ncu_run(_format_parameters_or_batch_phrase(batch.batch))
     return figures, make_missing_figure("not_collected", reason)
 
 
-def _explain_missing_steps(run: PreparedRun) -> str:
+def _explain_missing_per_step_flops(run: PreparedRun) -> str:
     """ "ncu counted FADD only, and the report does not say how many steps it covers"."""
     if isinstance(run, DerivedRun):
         return f"the report has no counters, and {NO_STEPS}, so perfctl derives nothing per step"
     if any(figure.total.value is not None for figure in run.flops_by_launch.values()):
         return f"{run.run.profiler} measured its kernels, but {NO_STEPS}"
-    names = (name for values in run.values.values() for name in read_instruction_counts(values))
+    names = (
+        name for values in run.values.values() for name in read_thread_counts_by_instruction(values)
+    )
     kinds = " and ".join(dict.fromkeys(map(str.upper, names)))
     measured = f"{kinds} only" if kinds else "no FLOPs"
     return f"{run.run.profiler} measured {measured}, and {NO_STEPS}"
 
 
-def _sum_flops_by_row(run: PreparedRun) -> dict[Key | None, Figure]:
+def _sum_executed_flops_per_step_by_row(run: PreparedRun) -> dict[Key | None, Figure]:
     """Return the FLOPs per step of each (layer, direction) whose kernels the run saw."""
     is_derived = isinstance(run, DerivedRun)
     lacking = (

@@ -13,8 +13,8 @@ from functools import cached_property
 from operator import attrgetter
 from typing import NamedTuple
 
-from perfctl.orchestrator.counts.counters.sums import read_instruction_counts
-from perfctl.orchestrator.counts.derived.run import convert_to_flops
+from perfctl.orchestrator.counts.counters.sums import read_thread_counts_by_instruction
+from perfctl.orchestrator.counts.derived.run import convert_instructions_to_flops
 from perfctl.orchestrator.counts.figure import Figure, make_missing_figure
 from perfctl.orchestrator.estimate.sheets.network import NetworkSheet, build_network_sheet
 from perfctl.orchestrator.estimate.sheets.sheet import Sheet, build_layer_sheet
@@ -25,8 +25,8 @@ from perfctl.orchestrator.ledger.sweep import NOT_COUNTED
 from perfctl.orchestrator.ledger.timing import (
     GRADIENTS,
     TimeSpread,
-    compute_spread,
-    list_host_times,
+    compute_time_spread,
+    list_reported_layer_host_times,
 )
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.paper import OpShape, TracedModule
@@ -138,21 +138,22 @@ class Network:
         ops = [run.report.ops for run in self.runs if run.batch_size == batch]
         return max(ops, key=len, default=())
 
-    def build_sheet_of_layer(self, batch: int, layer: str) -> Sheet | None:
+    def build_layer_calculation_sheet(self, batch: int, layer: str) -> Sheet | None:
         """The worked sheet of a layer; None where its shapes are not known."""
         return build_layer_sheet(self.get_recorded_ops(batch), layer)
 
-    def build_network_sheet(self, batch: int) -> NetworkSheet:
+    def build_network_calculation_sheet(self, batch: int) -> NetworkSheet:
         """A line for every layer that computes something, and the totals."""
         calls = [run.layer_calls for run in self.runs if run.batch_size == batch]
         return build_network_sheet(
-            list_modules(self.get_recorded_ops(batch)), max(calls, key=len, default=())
+            list_forward_layer_modules(self.get_recorded_ops(batch)),
+            max(calls, key=len, default=()),
         )
 
-    def step_paper(self, batch: int) -> Figure:
+    def compute_estimated_step_flops(self, batch: int) -> Figure:
         """Estimated FLOPs of a step; unknown if the backward pass of a training run was not
         recorded."""
-        sheet, mode = self.build_network_sheet(batch), self.analyses[0].study.mode
+        sheet, mode = self.build_network_calculation_sheet(batch), self.analyses[0].study.mode
         if not sheet.lines:
             return make_missing_figure("not_available", "no run recorded the shapes of the layers")
         if mode != "infer" and not sheet.backward:
@@ -160,20 +161,22 @@ class Network:
         parts = sheet.total.flops, sheet.total.backward_flops
         return Figure(sum(part or 0 for part in parts), "counted", missing=sheet.missing)
 
-    def find_layer_with_most_macs(self) -> str | None:
+    def find_layer_with_most_forward_macs(self) -> str | None:
         """The layer with the most multiply-adds in forward; None where no shapes are known."""
         macs: Counter[str] = Counter()
         for batch in self.batches[-1:]:
-            for line in self.build_network_sheet(batch).lines:
+            for line in self.build_network_calculation_sheet(batch).lines:
                 macs[line.layer] += line.macs or 0
         return max(macs, key=macs.__getitem__, default=None)
 
-    def list_points_of_layer(self, layer: str) -> tuple[LayerAtBatch, ...]:
+    def list_layer_points_by_batch(self, layer: str) -> tuple[LayerAtBatch, ...]:
         """One a batch size."""
         return tuple(_build_layer_point(self, batch, layer) for batch in self.batches)
 
 
-def group_into_networks(runs: Sequence[Run], workload: str | None = None) -> tuple[Network, ...]:
+def group_workload_runs_into_networks(
+    runs: Sequence[Run], workload: str | None = None
+) -> tuple[Network, ...]:
     """Return the networks of one workload, that of the first run if none is named, each with the
     analyses of its runs."""
     candidates = [
@@ -190,12 +193,14 @@ def group_into_networks(runs: Sequence[Run], workload: str | None = None) -> tup
     by_variant = group_by(analyses, lambda analysis: analysis.study.variant)
     variants = [first.variant, *(study.variant for study in shaped if kind(study) == kind(first))]
     return tuple(
-        Network(_name_network(by_variant[variant][0].study.runs), tuple(by_variant[variant]))
+        Network(
+            _format_network_label(by_variant[variant][0].study.runs), tuple(by_variant[variant])
+        )
         for variant in dict.fromkeys(variants)
     )
 
 
-def _name_network(runs: Sequence[Run]) -> str:
+def _format_network_label(runs: Sequence[Run]) -> str:
     """Return "conv2 32,64,3,1" for mnist_cnn, whose runs record it; else the options that are not
     at their default."""
     first = runs[0]
@@ -210,7 +215,7 @@ def _name_network(runs: Sequence[Run]) -> str:
     return (variant or first.workload or "").replace("=", " ")
 
 
-def list_modules(ops: Iterable[OpShape]) -> tuple[TracedModule, ...]:
+def list_forward_layer_modules(ops: Iterable[OpShape]) -> tuple[TracedModule, ...]:
     """The layers that ran an operation, with the shape of the last one's first output, in the
     network's order."""
     modules: dict[str, TracedModule] = {}
@@ -253,13 +258,15 @@ def _build_layer_point(network: Network, batch: int, layer: str) -> LayerAtBatch
         for figure in (row.derived, row.executed)
         if figure and figure.state == "derived" and figure.value is not None
     ]
-    loose = _collect_unclaimed_launches(batches) if counted.value is None else NO_LOOSE_WORK
+    loose = _sum_unattributed_fp32_flops(batches) if counted.value is None else NO_LOOSE_WORK
     reason = "the run recorded no kernel"
     if loose.names:
         reason = "its kernels belong to no layer"
     elif any(item.run.report.kernels for of_batch in batches for item in of_batch.runs):
         reason = "perfctl has no rule for its kernels"
-    whole_works = [item.counted_run.whole_work for item in batches if item.counted_run is not None]
+    whole_works = [
+        item.counted_run.counted_step_work for item in batches if item.counted_run is not None
+    ]
     return LayerAtBatch(
         batch=batch,
         estimated=next((row.estimated for row in rows if row.estimated.value is not None), nothing),
@@ -267,25 +274,25 @@ def _build_layer_point(network: Network, batch: int, layer: str) -> LayerAtBatch
         derived=next(iter(derived), make_missing_figure("not_available", reason)),
         loose=loose,
         row=row,
-        step_paper=network.step_paper(batch),
+        step_paper=network.compute_estimated_step_flops(batch),
         step_counted=next(
             (work.total for work in whole_works if work is not None),
             counted if counted.value is None else nothing,
         ),
-        forward=_time_layer_by_clocks(runs, batches, layer, ("forward",)),
-        backward=_time_layer_by_clocks(runs, batches, layer, _BACKWARD),
-        step=_time_step_by_clocks(batches),
+        forward=_read_layer_time_by_both_clocks(runs, batches, layer, ("forward",)),
+        backward=_read_layer_time_by_both_clocks(runs, batches, layer, _BACKWARD),
+        step=_read_step_time_by_both_clocks(batches),
         host=tuple(
             {
                 time.run.profiler: time.nanoseconds
-                for time in list_host_times(runs)
+                for time in list_reported_layer_host_times(runs)
                 if (time.layer, time.direction) == (layer, "forward")
             }.items()
         ),
     )
 
 
-def _collect_unclaimed_launches(batches: Iterable[PreparedBatch]) -> UnclaimedLaunches:
+def _sum_unattributed_fp32_flops(batches: Iterable[PreparedBatch]) -> UnclaimedLaunches:
     for batch in batches:
         if batch.counted_run is None:
             continue
@@ -293,7 +300,8 @@ def _collect_unclaimed_launches(batches: Iterable[PreparedBatch]) -> UnclaimedLa
             kernel.launch for kernel, key in batch.counted_run.measured_launches if key is None
         ]
         counts = [
-            read_instruction_counts(batch.counted_run.values.get(launch, {})) for launch in launches
+            read_thread_counts_by_instruction(batch.counted_run.values.get(launch, {}))
+            for launch in launches
         ]
         names = tuple(dict.fromkeys(name.upper() for by_name in counts for name in by_name))
         if names:
@@ -303,15 +311,19 @@ def _collect_unclaimed_launches(batches: Iterable[PreparedBatch]) -> UnclaimedLa
             completed = [
                 flops
                 for launch in launches
-                if launch in batch.completed_counts
-                and (flops := convert_to_flops(batch.completed_counts[launch]).fp32.value)
+                if launch in batch.rule_completed_counts_by_launch
+                and (
+                    flops := convert_instructions_to_flops(
+                        batch.rule_completed_counts_by_launch[launch]
+                    ).fp32.value
+                )
                 is not None
             ]
             return UnclaimedLaunches(total, names, sum(completed) if completed else None)
     return NO_LOOSE_WORK
 
 
-def _time_layer_by_clocks(
+def _read_layer_time_by_both_clocks(
     runs: Sequence[Run], batches: Iterable[PreparedBatch], layer: str, directions: Sequence[str]
 ) -> ClockPair:
     synchronised: TimeSpread | None = None
@@ -338,12 +350,12 @@ def _time_layer_by_clocks(
         if parts:
             # step by step: a median of sums is no sum of medians
             steps = zip(*(part.values for part in parts), strict=True)
-            profiled = parts[0] if len(parts) == 1 else compute_spread(list(map(sum, steps)))
+            profiled = parts[0] if len(parts) == 1 else compute_time_spread(list(map(sum, steps)))
             return ClockPair(synchronised, profiled, times.basis)
     return ClockPair(synchronised, None, None)
 
 
-def _time_step_by_clocks(batches: Iterable[PreparedBatch]) -> ClockPair:
+def _read_step_time_by_both_clocks(batches: Iterable[PreparedBatch]) -> ClockPair:
     plain: TimeSpread | None = None
     profiled: tuple[TimeSpread, str] | tuple[None, None] = (None, None)
     for item in (item for batch in batches for item in batch.runs):

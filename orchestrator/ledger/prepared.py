@@ -17,27 +17,27 @@ from typing import NamedTuple, TypeVar
 
 from perfctl.orchestrator.counts.counters import work as counters
 from perfctl.orchestrator.counts.counters.amd import is_amd_run
-from perfctl.orchestrator.counts.counters.sums import read_instruction_counts
+from perfctl.orchestrator.counts.counters.sums import read_thread_counts_by_instruction
 from perfctl.orchestrator.counts.counters.work import (
     CountedWork,
     Parts,
-    list_launch_figures,
-    sum_work_by_key,
+    list_launch_flops_and_bytes,
+    sum_step_work_by_key,
 )
 from perfctl.orchestrator.counts.derived.records import DerivedInstructions, Launch
 from perfctl.orchestrator.counts.derived.run import (
+    build_instructions_from_code_counts,
     collect_layer_work,
-    complete_launch_counts,
-    convert_to_counter_values,
-    convert_to_flops,
-    derive_from_code_counts,
-    derive_launches,
+    convert_instructions_to_counter_values,
+    convert_instructions_to_flops,
+    derive_launch_instructions,
+    infer_uncounted_instructions,
 )
 from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.counts.kernels.layers import SHARED, SHARED_OUT, split_shared_kernels
 from perfctl.orchestrator.counts.kernels.names import recognise_family
 from perfctl.orchestrator.ledger import timing
-from perfctl.orchestrator.ledger.expected import FormulaWork, match_formulas
+from perfctl.orchestrator.ledger.expected import FormulaWork, match_kernels_to_user_formulas
 from perfctl.orchestrator.ledger.timing import (
     GRADIENTS,
     Key,
@@ -96,7 +96,9 @@ def group_into_studies(runs: Iterable[Run]) -> tuple[Study, ...]:
         else:
             groups.setdefault(_get_study_key(run), []).append(run)
     for run in unsure:
-        home = next((key for key in groups if _can_join_study(key, run)), _get_study_key(run))
+        home = next(
+            (key for key in groups if _can_incomplete_run_join_study(key, run)), _get_study_key(run)
+        )
         groups.setdefault(home, []).append(run)
     return tuple(
         Study(
@@ -105,7 +107,9 @@ def group_into_studies(runs: Iterable[Run]) -> tuple[Study, ...]:
             first.precision,
             get_device_label(first),
             first.variant if len({run.variant for run in members}) == 1 else None,
-            tuple(sorted(members, key=lambda run: (_get_run_order(run), run.profiler, run.id))),
+            tuple(
+                sorted(members, key=lambda run: (_build_run_sort_key(run), run.profiler, run.id))
+            ),
         )
         for first, *members in ((group[0], *group) for group in groups.values())
     )
@@ -150,7 +154,7 @@ def _get_study_key(run: Run) -> tuple[object, ...]:
     return (run.workload, run.mode, run.precision, get_device_label(run), variant)
 
 
-def _get_run_order(run: Run) -> tuple[object, ...]:
+def _build_run_sort_key(run: Run) -> tuple[object, ...]:
     """Return what runs of a study are sorted by: numbers by size, texts after them."""
     other_parameters = [
         (name, number is None, number or 0, v) for name, v, number in run.parameters
@@ -158,11 +162,11 @@ def _get_run_order(run: Run) -> tuple[object, ...]:
     return run.batch_size or 0, sorted(other_parameters)
 
 
-def _can_join_study(key: tuple[object, ...], run: Run) -> bool:
+def _can_incomplete_run_join_study(study_key: tuple[object, ...], run: Run) -> bool:
     """Return whether a run of which not everything is known may be of the study with that key."""
-    if len(key) != 5 or key[0] != run.workload:
+    if len(study_key) != 5 or study_key[0] != run.workload:
         return False
-    pairs = zip(_get_study_key(run)[1:], key[1:], strict=True)
+    pairs = zip(_get_study_key(run)[1:], study_key[1:], strict=True)
     return all(value is None or value == other for value, other in pairs)
 
 
@@ -211,7 +215,7 @@ class PreparedRun:
     fused kernels parted between layers; None where neither."""
 
     @cached_property
-    def layer_pass_of_kernels(self) -> Sequence[Key | None]:
+    def layer_and_direction_by_kernel(self) -> Sequence[Key | None]:
         """(layer, direction) of each kernel, in the order of ``run.report.kernels``; None: of
         no layer."""
         return self.user_formula_work.keys
@@ -222,7 +226,7 @@ class PreparedRun:
         keys = timing.assign_kernels_to_layers(self.run)
         if not self.run.expectations:
             return FormulaWork(keys)
-        return match_formulas(self.run, keys, self.step_count or 1)
+        return match_kernels_to_user_formulas(self.run, keys, self.step_count or 1)
 
     @cached_property
     def step_count(self) -> int | None:
@@ -233,7 +237,7 @@ class PreparedRun:
     def has_numbered_steps(self) -> bool:
         """True when kernels say which step they belong to; those without a number are then in no
         measured step."""
-        return timing.has_step_numbers(self.run)
+        return timing.has_kernel_step_numbers(self.run)
 
     @cached_property
     def small_grids(self) -> SmallGrids | None:
@@ -261,14 +265,16 @@ class PreparedRun:
     def measured_launches(self) -> Sequence[tuple[Kernel, Key | None]]:
         """(kernel, its key) of each launch in the measured steps; without warm-up and trials of
         candidates, which have no number of a step where others have one."""
-        pairs = zip(self.run.report.kernels, self.layer_pass_of_kernels, strict=True)
+        pairs = zip(self.run.report.kernels, self.layer_and_direction_by_kernel, strict=True)
         return [pair for pair in pairs if not self.has_numbered_steps or pair[0].step is not None]
 
     @cached_property
-    def row_kernels(self) -> Mapping[Key, RowLaunches]:
+    def launches_by_layer_direction(self) -> Mapping[Key, RowLaunches]:
         """Kernels of each (layer, direction), of warm-up too."""
         groups: dict[Key, list[Kernel]] = defaultdict(list)
-        for kernel, key in zip(self.run.report.kernels, self.layer_pass_of_kernels, strict=True):
+        for kernel, key in zip(
+            self.run.report.kernels, self.layer_and_direction_by_kernel, strict=True
+        ):
             if key is not None:
                 groups[key].append(kernel)
         rows = {}
@@ -291,16 +297,20 @@ class PreparedRun:
         Ranges are times on a CPU only: on a GPU, they end before the kernels that they launch.
         """
         if timing.has_kernel_times(self.run):
-            return timing.build_kernel_layer_times(
-                self.run, self.layer_pass_of_kernels, self.step_count
+            return timing.build_layer_times_from_kernels(
+                self.run, self.layer_and_direction_by_kernel, self.step_count
             )
-        return None if self.run.device_kind == "gpu" else timing.build_range_layer_times(self.run)
+        return (
+            None
+            if self.run.device_kind == "gpu"
+            else timing.build_layer_times_from_ranges(self.run)
+        )
 
     @cached_property
     def step_time(self) -> tuple[TimeSpread, str] | None:
         """(time of a whole step in nanoseconds, which clock); None when steps were not timed."""
         return (
-            timing.measure_step_time_and_clock(self.run)
+            timing.read_step_time_and_clock(self.run)
             if self.recorded is None
             else self.recorded.step_time
         )
@@ -324,15 +334,17 @@ class PreparedRun:
         )
 
     @cached_property
-    def work_by_key(self) -> dict[Key | None, CountedWork]:
+    def counted_work_by_layer_direction(self) -> dict[Key | None, CountedWork]:
         """Counted work of a step by (layer, direction); None: of no layer."""
         parts = (
             (key, [(name, self.scale_to_layer_share(kernel, figure)) for name, figure in parts])
             if kernel.layer_source == SHARED
             else (key, parts)
-            for (kernel, key), parts in zip(self.measured_launches, self._parts, strict=True)
+            for (kernel, key), parts in zip(
+                self.measured_launches, self._launch_figures, strict=True
+            )
         )
-        return sum_work_by_key(parts, steps=self.step_count or 1)
+        return sum_step_work_by_key(parts, steps=self.step_count or 1)
 
     @cached_property
     def fused_kernel_shares(self) -> dict[tuple[int, str | None], float]:
@@ -348,17 +360,17 @@ class PreparedRun:
         return mark_as_estimate(replace(figure, value=share * figure.value), SHARED_OUT)
 
     @cached_property
-    def work_by_name(self) -> dict[str, CountedWork]:
+    def counted_work_by_kernel_name(self) -> dict[str, CountedWork]:
         """Counted work of a step by kernel name."""
-        return self._sum_work_by(lambda kernel: kernel.name)
+        return self._sum_step_work_by_group(lambda kernel: kernel.name)
 
     @cached_property
-    def whole_work(self) -> CountedWork | None:
+    def counted_step_work(self) -> CountedWork | None:
         """Counted work of a whole step; None without launches."""
-        return self._sum_work_by(lambda _: 0).get(0)
+        return self._sum_step_work_by_group(lambda _: 0).get(0)
 
     @cached_property
-    def _parts(self) -> list[Parts]:
+    def _launch_figures(self) -> list[Parts]:
         """Parts of each launch of ``measured_launches``; the same object for launches that have
         name, FLOPs and values in common."""
         capability = counters.find_compute_capability(self.run)
@@ -369,17 +381,17 @@ class PreparedRun:
             values = self.values.get(kernel.launch, _NO_VALUES)
             same = kernel.name if flops else "", id(flops), id(values)
             if same not in cache:
-                cache[same] = list_launch_figures(
+                cache[same] = list_launch_flops_and_bytes(
                     kernel, flops, values, capability=capability, precision=self.precision
                 )
             parts.append(cache[same])
         return parts
 
-    def _sum_work_by(self, key: Callable[[Kernel], K]) -> dict[K, CountedWork]:
+    def _sum_step_work_by_group(self, get_group: Callable[[Kernel], K]) -> dict[K, CountedWork]:
         """Work by ``key`` of a launch, which counts once."""
-        pairs = zip(self.measured_launches, self._parts, strict=True)
-        by_launch = {kernel.launch: (key(kernel), parts) for (kernel, _), parts in pairs}
-        return sum_work_by_key(by_launch.values(), steps=self.step_count or 1)
+        pairs = zip(self.measured_launches, self._launch_figures, strict=True)
+        by_launch = {kernel.launch: (get_group(kernel), parts) for (kernel, _), parts in pairs}
+        return sum_step_work_by_key(by_launch.values(), steps=self.step_count or 1)
 
     @cached_property
     def usage(self) -> RunUsage:
@@ -396,18 +408,20 @@ class DerivedRun(PreparedRun):
     @cached_property
     def instructions_by_launch(self) -> dict[int, DerivedInstructions]:
         """Launch -> instructions, for launches that have a rule."""
-        ruled = derive_launches(
+        ruled = derive_launch_instructions(
             self.measured_launches, self.ops, counters.find_compute_capability(self.run)
         )
-        return derive_from_code_counts(self.run.code_counts) | ruled
+        return build_instructions_from_code_counts(self.run.code_counts) | ruled
 
     @cached_property
     def values(self) -> dict[int, dict[str, float | None]]:
-        return _convert_derived_counts(self.instructions_by_launch, convert_to_counter_values)
+        return _convert_derived_counts(
+            self.instructions_by_launch, convert_instructions_to_counter_values
+        )
 
     @cached_property
     def flops_by_launch(self) -> dict[int, counters.KernelFlops]:
-        return _convert_derived_counts(self.instructions_by_launch, convert_to_flops)
+        return _convert_derived_counts(self.instructions_by_launch, convert_instructions_to_flops)
 
 
 def _convert_derived_counts(
@@ -475,7 +489,7 @@ class PreparedBatch:
         return source.user_formula_work if source is not None else FormulaWork(())
 
     @cached_property
-    def completed_counts(self) -> dict[int, DerivedInstructions]:
+    def rule_completed_counts_by_launch(self) -> dict[int, DerivedInstructions]:
         """Launch -> all its instructions, for launches of the counted run that lack FFMA and whose
         rule gives the others."""
         if self.counted_run is None or not self.recorded_ops or is_amd_run(self.counted_run.run):
@@ -487,8 +501,8 @@ class PreparedBatch:
         ).products
         names = {kernel.launch: kernel.name for kernel in self.counted_run.run.report.kernels}
         completed = {
-            launch: complete_launch_counts(
-                Launch(names[launch]), read_instruction_counts(values), works, self.batch
+            launch: infer_uncounted_instructions(
+                Launch(names[launch]), read_thread_counts_by_instruction(values), works, self.batch
             )
             for launch, values in self.counted_run.values.items()
             if launch in names
@@ -496,7 +510,7 @@ class PreparedBatch:
         return {launch: counts for launch, counts in completed.items() if counts is not None}
 
     @property
-    def counting_run(self) -> PreparedRun | None:
+    def counted_or_derived_run(self) -> PreparedRun | None:
         """What FLOPs are read from: the run with counters, and where there is none,
         derived counts."""
         return self.counted_run or self.derived_run
@@ -550,7 +564,7 @@ class Study:
         """The runs with their fused kernels parted between layers."""
         precision = None if self.is_foreign else self.precision
         return self.prepared or tuple(
-            split_fused_kernels(PreparedRun(run, precision)) for run in self.runs
+            split_fused_kernels_between_layers(PreparedRun(run, precision)) for run in self.runs
         )
 
     @property
@@ -594,28 +608,29 @@ class Study:
         )
 
     @cached_property
-    def clock_profiler(self) -> str | None:
+    def layer_clock_profiler(self) -> str | None:
         """Profiler whose layer times are read at all batch sizes; None for a single batch size."""
         if len(self.points) < 2:
             return None
-        runs = [item for runs in self._joined.values() for item in runs]
-        return pick_common_profiler(runs, lambda item: item.layer_times)
+        runs = [item for runs in self._joined_runs_by_point.values() for item in runs]
+        return pick_profiler_timing_most_points(runs, lambda item: item.layer_times)
 
     @cached_property
-    def step_clock(self) -> str | None:
+    def step_clock_profiler(self) -> str | None:
         """Profiler whose steps are timed at most batch sizes."""
-        return pick_common_profiler(self.prepared_runs, lambda item: item.step_time)
+        return pick_profiler_timing_most_points(self.prepared_runs, lambda item: item.step_time)
 
     @cached_property
     def prepared_batches(self) -> tuple[PreparedBatch, ...]:
         """One a batch size, ascending; one without a size for a report that holds shapes; else
         empty where no run says it."""
         return tuple(
-            PreparedBatch(batch, runs, self.clock_profiler) for batch, runs in self._joined.items()
+            PreparedBatch(batch, runs, self.layer_clock_profiler)
+            for batch, runs in self._joined_runs_by_point.items()
         )
 
     @cached_property
-    def _joined(self) -> dict[Point, tuple[PreparedRun, ...]]:
+    def _joined_runs_by_point(self) -> dict[Point, tuple[PreparedRun, ...]]:
         sizes = self.points or ((None,) if self.has_ledger else ())
         return {
             batch: tuple(join_gradients_to_backward(self.list_runs_at(batch))) for batch in sizes
@@ -630,7 +645,7 @@ class Study:
         return [item for item in self.prepared_runs if item.run.point == batch]
 
 
-def split_fused_kernels(item: PreparedRun) -> PreparedRun:
+def split_fused_kernels_between_layers(item: PreparedRun) -> PreparedRun:
     """The run with one launch for each layer of the kernels that belong to several, one after the
     other, each with its share of the time."""
     kernels = split_shared_kernels(item.run.report)
@@ -658,32 +673,38 @@ def join_gradients_to_backward(runs: Sequence[PreparedRun]) -> list[PreparedRun]
 
 
 def _join_gradients(item: PreparedRun, layers: Set[str]) -> PreparedRun:
-    def is_gradient(part: Kernel | Range) -> bool:
+    def is_gradient_in_joined_layers(part: Kernel | Range) -> bool:
         return part.direction in GRADIENTS and part.layer in layers
 
     report = item.run.report
-    if not any(map(is_gradient, report.kernels)) and not any(map(is_gradient, report.ranges)):
+    if not any(map(is_gradient_in_joined_layers, report.kernels)) and not any(
+        map(is_gradient_in_joined_layers, report.ranges)
+    ):
         return item
     report = replace(
         report,
         kernels=[
-            kernel._replace(direction="backward") if is_gradient(kernel) else kernel
+            kernel._replace(direction="backward")
+            if is_gradient_in_joined_layers(kernel)
+            else kernel
             for kernel in report.kernels
         ],
         ranges=[
-            part._replace(direction="backward") if is_gradient(part) else part
+            part._replace(direction="backward") if is_gradient_in_joined_layers(part) else part
             for part in report.ranges
         ],
     )
     return PreparedRun(replace(item.run, report=report), item.precision, item.recorded or item)
 
 
-def pick_common_profiler(
-    runs: Iterable[PreparedRun], timed: Callable[[PreparedRun], object]
+def pick_profiler_timing_most_points(
+    runs: Iterable[PreparedRun], get_time: Callable[[PreparedRun], object]
 ) -> str | None:
     """The profiler whose runs are ``timed`` at most batch sizes: one clock for a whole sweep; None
     when none is."""
-    timed_points = {(item.run.profiler, item.run.point) for item in runs if timed(item) is not None}
+    timed_points = {
+        (item.run.profiler, item.run.point) for item in runs if get_time(item) is not None
+    }
     sizes = Counter(profiler for profiler, _ in timed_points)
     return min(
         sizes, key=lambda profiler: (-sizes[profiler], rank_profiler_clock(profiler)), default=None

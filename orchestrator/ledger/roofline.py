@@ -21,18 +21,18 @@ from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.counts.hardware.peaks import (
     PATH_OF,
     DevicePeaks,
-    add_cache_peaks,
+    add_cache_and_rescale_peaks,
     find_peaks,
 )
 from perfctl.orchestrator.counts.kernels.pairing import pair_launches
 from perfctl.orchestrator.ledger.expected import FORMULA
 from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun, Study
-from perfctl.orchestrator.ledger.timing import KERNEL_BASIS, is_capture_one_step
+from perfctl.orchestrator.ledger.timing import KERNEL_BASIS, is_capture_treated_as_single_step
 from perfctl.orchestrator.ledger.unattributed import NO_FORMULA
-from perfctl.orchestrator.ledger.usage.inference import measure_latency
+from perfctl.orchestrator.ledger.usage.inference import compute_image_inference_latency
 from perfctl.orchestrator.statistics import group_by
-from perfctl.records.run import Point, Run, format_point
+from perfctl.records.run import Point, Run, format_sweep_point
 
 LAUNCH_NS = 5_000
 """About what it takes to launch a kernel; work whose launches are shorter than this on average
@@ -97,9 +97,9 @@ class MeasuredWork:
     def seconds(self) -> float | None:
         return self.time_ns / 1e9 if self.time_ns else None
 
-    def get_moved_bytes(self, level: str) -> Figure | None:
+    def get_moved_bytes(self, memory_level: str) -> Figure | None:
         """Bytes of a level; None where nothing counted them."""
-        figure = self.dram if level == "DRAM" else self.caches.get(level)
+        figure = self.dram if memory_level == "DRAM" else self.caches.get(memory_level)
         return None if figure is None or figure.value is None else figure
 
 
@@ -179,23 +179,23 @@ class _AchievedRates(NamedTuple):
     """The smaller of the peak and FLOPs per byte x bandwidth; None if either is not known."""
 
 
-def _compute_rates(
-    traffic: MeasuredWork, moved: float | None, peak: float | None, bandwidth: float | None
+def _compute_achieved_rates(
+    traffic: MeasuredWork, moved_bytes: float | None, peak: float | None, bandwidth: float | None
 ) -> _AchievedRates:
     flops, seconds = traffic.executed.value, traffic.seconds
     if flops is None and traffic.dram.state == "estimated":  # both are of a formula
         flops = traffic.estimated
-    intensity = flops / moved if flops and moved else None
+    intensity = flops / moved_bytes if flops and moved_bytes else None
     return _AchievedRates(
         intensity,
-        moved / seconds if moved is not None and seconds else None,
+        moved_bytes / seconds if moved_bytes is not None and seconds else None,
         min(peak, intensity * bandwidth) if peak and intensity and bandwidth else None,
     )
 
 
-def locate_under_roofs(traffic: MeasuredWork, peaks: DevicePeaks) -> RooflinePoint:
+def build_roofline_point(traffic: MeasuredWork, peaks: DevicePeaks) -> RooflinePoint:
     """Set ``traffic`` under ``peaks``."""
-    path = find_roof_path(traffic)
+    path = find_dominant_flops_path(traffic)
     peak = peaks.flops.get(path) if path else None
     ridge = peaks.compute_ridge_point(path) if path else None
     counted, seconds = traffic.executed.value, traffic.seconds
@@ -203,13 +203,15 @@ def locate_under_roofs(traffic: MeasuredWork, peaks: DevicePeaks) -> RooflinePoi
     achieved = flops / seconds if flops and seconds else None
     mfu = traffic.estimated / seconds / peak if traffic.estimated and seconds and peak else None
     hfu = counted / seconds / peak if counted and seconds and peak else None
-    dram = _compute_rates(traffic, traffic.dram.value, peak, peaks.bandwidth)
+    dram = _compute_achieved_rates(traffic, traffic.dram.value, peak, peaks.bandwidth)
     refused, over = _explain_rate_over_peak_or_bandwidth(
         traffic, peaks, path, achieved, dram.bytes_per_second
     )
     mfu_reason = None
     if over != "peak" and mfu and mfu > 1:
-        cause = _explain_rate_over_peak(traffic, peaks, mfu * (peak or 0), paper=True)
+        cause = _explain_rate_over_peak(
+            traffic, peaks, mfu * (peak or 0), uses_estimated_flops=True
+        )
         mfu_reason = f"the estimated FLOPs would need {mfu * 100:.0f}% of the {path} peak: {cause}"
     attainable = dram.attainable or peak
     reached = achieved / attainable if achieved and attainable and not refused else None
@@ -231,12 +233,14 @@ def locate_under_roofs(traffic: MeasuredWork, peaks: DevicePeaks) -> RooflinePoi
         refused=refused,
         mfu_reason=mfu_reason,
         over=over,
-        levels=tuple(_list_level_points(traffic, peaks, peak, refused if over == "peak" else None)),
+        levels=tuple(
+            _list_memory_level_points(traffic, peaks, peak, refused if over == "peak" else None)
+        ),
     )
 
 
-def _list_level_points(
-    traffic: MeasuredWork, peaks: DevicePeaks, peak: float | None, over_peak: str | None
+def _list_memory_level_points(
+    traffic: MeasuredWork, peaks: DevicePeaks, peak: float | None, over_peak_reason: str | None
 ) -> Iterator[LevelRooflinePoint]:
     """Yield the work under the roof of each memory level. ``over_peak``: why the rate itself is
     refused."""
@@ -249,12 +253,12 @@ def _list_level_points(
         if level != "DRAM":
             cache = peaks.find_cache_peak(level, moved.rule)
             bandwidth = cache.bandwidth if cache else None
-        rates = _compute_rates(traffic, moved.value, peak, bandwidth)
-        refused, stream = over_peak, rates.bytes_per_second
+        rates = _compute_achieved_rates(traffic, moved.value, peak, bandwidth)
+        refused, stream = over_peak_reason, rates.bytes_per_second
         if refused is None and stream and bandwidth and stream > bandwidth:
             refused = (
                 f"{stream / bandwidth * 100:.0f}% of the {level} bandwidth of the {peaks.device}: "
-                f"{_describe_count_mismatch(traffic) or _MORE_BYTES[level]}"
+                f"{_describe_launch_count_mismatch(traffic) or _MORE_BYTES[level]}"
             )
         bound = reached = None
         if rates.intensity and peak and bandwidth and not refused:
@@ -274,7 +278,7 @@ def _list_level_points(
         )
 
 
-def find_roof_path(traffic: MeasuredWork) -> str | None:
+def find_dominant_flops_path(traffic: MeasuredWork) -> str | None:
     """The path with the most executed FLOPs; without a count, what the precision asks for; None for
     no FLOPs at all."""
     flops_by_path = {path: figure.value for path, figure in traffic.paths.items() if figure.value}
@@ -328,7 +332,7 @@ def _explain_rate_over_peak_or_bandwidth(
     peaks: DevicePeaks,
     path: str | None,
     achieved: float | None,
-    stream: float | None,
+    bytes_per_second: float | None,
 ) -> tuple[str, str] | tuple[None, None]:
     """(how far a rate is over its roof and the likely cause, "peak" or "bandwidth"); (None, None)
     when none is."""
@@ -336,19 +340,20 @@ def _explain_rate_over_peak_or_bandwidth(
     if achieved and peak and achieved > peak:
         share = f"{achieved / peak * 100:.0f}% of the {path} peak of the {peaks.device}"
         return f"{share}: {_explain_rate_over_peak(traffic, peaks, achieved)}", "peak"
-    if stream and peaks.bandwidth and stream > peaks.bandwidth:
+    if bytes_per_second and peaks.bandwidth and bytes_per_second > peaks.bandwidth:
         share = (
-            f"{stream / peaks.bandwidth * 100:.0f}% of the memory bandwidth of the {peaks.device}"
+            f"{bytes_per_second / peaks.bandwidth * 100:.0f}% of the memory bandwidth of "
+            f"the {peaks.device}"
         )
-        return f"{share}: {_describe_count_mismatch(traffic) or _COLD}", "bandwidth"
+        return f"{share}: {_describe_launch_count_mismatch(traffic) or _COLD}", "bandwidth"
     return None, None
 
 
 def _explain_rate_over_peak(
-    traffic: MeasuredWork, peaks: DevicePeaks, rate: float, *, paper: bool = False
+    traffic: MeasuredWork, peaks: DevicePeaks, rate: float, *, uses_estimated_flops: bool = False
 ) -> str:
     """The likely cause of a rate over the peak, the most telling first."""
-    if mismatch := _describe_count_mismatch(traffic):
+    if mismatch := _describe_launch_count_mismatch(traffic):
         return mismatch
     if traffic.busy and traffic.busy > 1:
         return (
@@ -363,7 +368,7 @@ def _explain_rate_over_peak(
             "its file and measure again"
         )
     if (
-        paper
+        uses_estimated_flops
         and traffic.executed.value is not None
         and traffic.estimated
         and traffic.executed.value < 0.9 * traffic.estimated
@@ -384,7 +389,7 @@ def _explain_rate_over_peak(
     return "the wrong device, a clock above the published one, or launches without a time"
 
 
-def _describe_count_mismatch(traffic: MeasuredWork) -> str | None:
+def _describe_launch_count_mismatch(traffic: MeasuredWork) -> str | None:
     counted, timed = traffic.counted_launches, traffic.launches
     if counted and timed and abs(counted - timed) > 0.01 * counted:
         return f"{timed:g} launches have a time and {counted:g} have counters, so the work differs"
@@ -402,28 +407,28 @@ class Roofline:
     """One for each batch size. Kernels are many, and the rows of the ledger do not need them."""
 
     @cached_property
-    def kernels(self) -> tuple[RooflinePoint, ...]:
+    def kernel_points(self) -> tuple[RooflinePoint, ...]:
         """Points of kernels, made at their first use."""
         return tuple(
-            locate_under_roofs(work, self.peaks) for make in self.make_kernels for work in make()
+            build_roofline_point(work, self.peaks) for make in self.make_kernels for work in make()
         )
 
     @property
     def points(self) -> tuple[RooflinePoint, ...]:
-        return (*self.above_kernels, *self.kernels)
+        return (*self.above_kernels, *self.kernel_points)
 
     @cached_property
-    def by_row(self) -> Mapping[tuple[Point, str | None, str | None], RooflinePoint]:
+    def points_by_ledger_row(self) -> Mapping[tuple[Point, str | None, str | None], RooflinePoint]:
         """(batch, layer, direction) -> the point of that ledger row."""
         return {
             (point.traffic.batch, point.traffic.layer, point.traffic.direction): point
-            for point in self.select_points_of_level("layer")
+            for point in self.select_points_by_work_level("layer")
         }
 
-    def select_points_of_level(self, level: str) -> tuple[RooflinePoint, ...]:
+    def select_points_by_work_level(self, level: str) -> tuple[RooflinePoint, ...]:
         """Return the points of a level: run, layer or kernel."""
         if level == "kernel":
-            return self.kernels
+            return self.kernel_points
         return tuple(point for point in self.above_kernels if point.traffic.level == level)
 
     @property
@@ -433,7 +438,7 @@ class Roofline:
         return tuple(level for level in LEVELS if level in present)
 
     @property
-    def missing_levels_sentence(self) -> str | None:
+    def missing_memory_levels_sentence(self) -> str | None:
         """Which memory levels are not drawn, and what would collect them, in one sentence; None
         where all are.
 
@@ -459,12 +464,14 @@ class Roofline:
         text = "; ".join(reasons)
         return f"{text[:1].upper()}{text[1:]}." if text else None
 
-    def get_row_point(self, batch: Point, layer: str, direction: str) -> RooflinePoint | None:
+    def get_ledger_row_point(
+        self, batch: Point, layer: str, direction: str
+    ) -> RooflinePoint | None:
         """Return the point of a ledger row."""
-        return self.by_row.get((batch, layer, direction))
+        return self.points_by_ledger_row.get((batch, layer, direction))
 
 
-def _find_recorded_clock(study: Study) -> float | None:
+def _compute_mean_sm_clock_hz(study: Study) -> float | None:
     """Return the clock of the SMs in Hz, mean by time of the launches; None where another profiler
     than ncu timed some of the work, or a launch does not state it."""
     cycles = total_ns = 0.0
@@ -478,7 +485,9 @@ def _find_recorded_clock(study: Study) -> float | None:
     return cycles / total_ns if total_ns else None
 
 
-def build_roofline(study: Study, ledger: Ledger, measured: Sequence[DevicePeaks] = ()) -> Roofline:
+def build_roofline(
+    study: Study, ledger: Ledger, measured_peaks: Sequence[DevicePeaks] = ()
+) -> Roofline:
     """The points of a study; ``measured`` peaks take the place of published ones for devices of the
     same name."""
     recorded = next((run.device for run in study.runs if run.device), None)
@@ -489,41 +498,56 @@ def build_roofline(study: Study, ledger: Ledger, measured: Sequence[DevicePeaks]
         if item.run.profiler == "ncu"
         for values in item.values.values()
     )
-    peaks = add_cache_peaks(
-        find_peaks(device, measured), device, per_cycle, _find_recorded_clock(study)
+    peaks = add_cache_and_rescale_peaks(
+        find_peaks(device, measured_peaks), device, per_cycle, _compute_mean_sm_clock_hz(study)
     )
     if not study.has_ledger:
         return Roofline(
             peaks,
             (),
-            [partial(_build_kernel_traffic, run, run, None, None) for run in study.prepared_runs],
+            [
+                partial(_build_measured_work_by_kernel_name, run, run, None, None)
+                for run in study.prepared_runs
+            ],
         )
     rows = group_by(ledger.rows, lambda row: row.batch)
     precision = study.precision
     works = []
     for batch in study.prepared_batches:
         of_batch = rows.get(batch.batch, [])
-        by_key = batch.counting_run.work_by_key if batch.counting_run else {}
+        by_key = (
+            batch.counted_or_derived_run.counted_work_by_layer_direction
+            if batch.counted_or_derived_run
+            else {}
+        )
         nothing = ON_A_CPU if batch.on_cpu else NO_WORK
-        works.append(_build_step_traffic(batch, of_batch, nothing, precision))
+        works.append(_build_step_measured_work(batch, of_batch, nothing, precision))
         works += [
-            _build_row_traffic(row, by_key.get((row.layer, row.direction), nothing), precision)
+            _build_row_measured_work(
+                row, by_key.get((row.layer, row.direction), nothing), precision
+            )
             for row in of_batch
-            if row.whole_estimate or row.executed.value or row.time
+            if row.complete_estimated_flops or row.executed.value or row.time
         ]
     return Roofline(
         peaks,
-        tuple(locate_under_roofs(work, peaks) for work in works),
+        tuple(build_roofline_point(work, peaks) for work in works),
         [
             partial(
-                _build_kernel_traffic, batch.counting_run, batch.timing_run, batch.batch, precision
+                _build_measured_work_by_kernel_name,
+                batch.counted_or_derived_run,
+                batch.timing_run,
+                batch.batch,
+                precision,
             )
             for batch in study.prepared_batches
         ],
     )
 
 
-def _build_row_traffic(row: LedgerRow, work: CountedWork, precision: str | None) -> MeasuredWork:
+def _build_row_measured_work(
+    row: LedgerRow, work: CountedWork, precision: str | None
+) -> MeasuredWork:
     return MeasuredWork(
         level="layer",
         name=row.name,
@@ -532,8 +556,8 @@ def _build_row_traffic(row: LedgerRow, work: CountedWork, precision: str | None)
         direction=row.direction,
         paths=work.paths,
         executed=row.executed,
-        estimated=row.whole_estimate,
-        dram=work.dram if work.dram.value is not None else _get_formula_bytes(row, work.dram),
+        estimated=row.complete_estimated_flops,
+        dram=work.dram if work.dram.value is not None else _get_user_formula_bytes(row, work.dram),
         time_ns=row.time.median if row.time else None,
         basis=row.basis,
         trusted=row.trusted,
@@ -546,7 +570,7 @@ def _build_row_traffic(row: LedgerRow, work: CountedWork, precision: str | None)
     )
 
 
-def _get_formula_bytes(row: LedgerRow, uncounted: Figure) -> Figure:
+def _get_user_formula_bytes(row: LedgerRow, uncounted: Figure) -> Figure:
     """Return the bytes that formulas of the user's give for a row, as an estimate; ``uncounted`` if
     there are none."""
     sizes = [call.read_bytes for call in row.calls if row.kind == FORMULA]
@@ -562,7 +586,7 @@ def get_step_time_without_image_wait(run: PreparedRun) -> tuple[float, str] | No
     if run.step_time is None:
         return None
     step, basis = run.step_time
-    answers = measure_latency(run.run)
+    answers = compute_image_inference_latency(run.run)
     if answers and (median := answers.percentiles[50]) is not None:
         return median, f"{basis}, without the wait for images"
     return step.median, basis
@@ -584,21 +608,26 @@ def _describe_incomplete_estimate(rows: Sequence[LedgerRow]) -> str | None:
     return f"{least}not included: {', '.join(names)}"
 
 
-def _build_step_traffic(
-    batch: PreparedBatch, rows: Sequence[LedgerRow], nothing: CountedWork, precision: str | None
+def _build_step_measured_work(
+    batch: PreparedBatch,
+    rows: Sequence[LedgerRow],
+    work_without_counts: CountedWork,
+    precision: str | None,
 ) -> MeasuredWork:
     """Return a complete step: time of the step where it was timed, or else the kernels' time."""
     partly = _describe_incomplete_estimate(rows)
-    counting = batch.counting_run or batch.timing_run
+    counting = batch.counted_or_derived_run or batch.timing_run
     if partly is None and any(row.kind == FORMULA for row in rows) and counting is not None:
         is_whole = all(key is not None for _, key in counting.measured_launches)
         partly = None if is_whole else f"not included: {NO_FORMULA}"
     known_flops = [row.estimated.value for row in rows if row.estimated.value is not None]
-    work = (batch.counting_run.whole_work if batch.counting_run else None) or nothing
+    work = (
+        batch.counted_or_derived_run.counted_step_work if batch.counted_or_derived_run else None
+    ) or work_without_counts
     name = "complete step"
     if batch.batch is not None:
-        name += f", {format_point(batch.batch)}"
-    if batch.timing_run and is_capture_one_step(batch.timing_run.run):
+        name += f", {format_sweep_point(batch.batch)}"
+    if batch.timing_run and is_capture_treated_as_single_step(batch.timing_run.run):
         name = "all kernels of the capture"
     times, inside = batch.layer_times, None
     if times is not None and times.basis in KERNEL_BASIS.values() and times.trusted:
@@ -628,7 +657,7 @@ def _build_step_traffic(
     )
 
 
-def _build_kernel_traffic(
+def _build_measured_work_by_kernel_name(
     counting: PreparedRun | None,
     timing: PreparedRun | None,
     batch: Point,
@@ -639,15 +668,18 @@ def _build_kernel_traffic(
     if counting is None or not counting.values:
         return []
     own_times = {kernel.launch: kernel.duration_ns for kernel in counting.run.report.kernels}
-    means, timed_means = _compute_mean_kernel_times(counting.run, own_times), dict[str, float]()
+    means, timed_means = (
+        _compute_mean_launch_ns_by_kernel_name(counting.run, own_times),
+        dict[str, float](),
+    )
     if timing is not None and timing.run is not counting.run:
         clock = {kernel.launch: kernel.duration_ns for kernel in timing.run.report.kernels}
         pairs = pair_launches(counting.run, timing.run).pairs
-        timed_means = _compute_mean_kernel_times(
+        timed_means = _compute_mean_launch_ns_by_kernel_name(
             counting.run, {pair.counted: clock.get(pair.timed) for pair in pairs}
         )
     traffic = []
-    for name, work in counting.work_by_name.items():
+    for name, work in counting.counted_work_by_kernel_name.items():
         is_timed = timing is not None and name in timed_means
         timed_run = (timing if timing is not None and is_timed else counting).run
         source = timed_run.profiler
@@ -679,10 +711,12 @@ def _build_kernel_traffic(
     return traffic
 
 
-def _compute_mean_kernel_times(run: Run, times: Mapping[int, float | None]) -> dict[str, float]:
+def _compute_mean_launch_ns_by_kernel_name(
+    run: Run, ns_by_launch: Mapping[int, float | None]
+) -> dict[str, float]:
     """Return kernel name -> mean nanoseconds per launch; ``times`` are those of its launches."""
-    timed = (item for item in run.report.kernels if times.get(item.launch) is not None)
+    timed = (item for item in run.report.kernels if ns_by_launch.get(item.launch) is not None)
     return {
-        name: fmean(times[kernel.launch] or 0 for kernel in kernels)
+        name: fmean(ns_by_launch[kernel.launch] or 0 for kernel in kernels)
         for name, kernels in group_by(timed, attrgetter("name")).items()
     }

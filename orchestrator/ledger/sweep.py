@@ -10,25 +10,25 @@ from itertools import chain, pairwise
 
 from perfctl.orchestrator.counts.counters.work import NO_BYTES
 from perfctl.orchestrator.counts.figure import Figure, make_missing_figure
-from perfctl.orchestrator.counts.kernels.names import Algorithm, choose_layer_algorithm
+from perfctl.orchestrator.counts.kernels.names import Algorithm, choose_main_layer_algorithm
 from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun, Study
 from perfctl.orchestrator.ledger.timing import (
     Key,
     TimeSpread,
-    compute_spread,
-    list_step_durations,
+    compute_time_spread,
+    list_complete_step_durations_ns,
     rank_profiler_clock,
 )
-from perfctl.orchestrator.ledger.usage.readings import compute_max_of_known
-from perfctl.orchestrator.statistics import compute_95_interval_of_mean
+from perfctl.orchestrator.ledger.usage.readings import compute_max_ignoring_none
+from perfctl.orchestrator.statistics import compute_geometric_mean_95_interval
 from perfctl.records.report import INPUT_SHAPE
 from perfctl.records.run import (
     USE_BATCH_SIZE,
     Point,
     Run,
     UnusedBatchSizes,
-    find_unused_batch_sizes,
+    find_ignored_batch_sizes,
 )
 
 MEMORY_LINES = (
@@ -70,21 +70,21 @@ class BatchPoint:
     """Whether the run of ``step`` ended as asked; one that did not is not ranked."""
 
     @property
-    def step_interval_ns(self) -> tuple[float, float] | None:
+    def step_confidence_interval_ns(self) -> tuple[float, float] | None:
         """95% interval of the step over repeats, in nanoseconds; None without any."""
-        return compute_95_interval_of_mean(self.repeats)
+        return compute_geometric_mean_95_interval(self.repeats)
 
     @property
-    def per_sample(self) -> float | None:
+    def step_ns_per_sample(self) -> float | None:
         return self.step.median / self.samples if self.step and self.samples else None
 
 
 def list_batch_points(study: Study) -> tuple[BatchPoint, ...]:
     """Return one point per batch size, ascending, or per value of other parameters; a failed one
     too, without figures."""
-    unused = find_unused_in_study(study)
+    unused = find_batch_sizes_ignored_by_program(study)
     points = (
-        _build_batch_point(batch, study.list_runs_at(batch), study.step_clock)
+        _build_batch_point(batch, study.list_runs_at(batch), study.step_clock_profiler)
         for batch in study.points
     )
     return tuple(
@@ -93,32 +93,36 @@ def list_batch_points(study: Study) -> tuple[BatchPoint, ...]:
     )
 
 
-def find_unused_in_study(study: Study) -> UnusedBatchSizes | None:
+def find_batch_sizes_ignored_by_program(study: Study) -> UnusedBatchSizes | None:
     """Return the batch sizes of the study that its program did not use; None if it used all."""
-    return find_unused_batch_sizes(
+    return find_ignored_batch_sizes(
         (run.batch_size, run.report.environment.get(INPUT_SHAPE))
         for run in study.runs
         if run.status == "ok"
     )
 
 
-def describe_unused_batch_sizes(study: Study) -> Iterator[str]:
+def describe_ignored_batch_sizes(study: Study) -> Iterator[str]:
     """Yield that the program did not use its batch sizes, if so, and what to do."""
-    if (unused := find_unused_in_study(study)) is not None:
+    if (unused := find_batch_sizes_ignored_by_program(study)) is not None:
         remedy = USE_BATCH_SIZE.replace("`batch_env`", "--batch-env")
         yield f"{study.workload} {unused} in each step, so times per sample are unknown. {remedy}."
 
 
-def _build_batch_point(batch: Point, runs: Sequence[PreparedRun], clock: str | None) -> BatchPoint:
+def _build_batch_point(
+    batch: Point, runs: Sequence[PreparedRun], preferred_profiler: str | None
+) -> BatchPoint:
     ranked = sorted(
         runs,
         key=lambda item: (
             item.run.status != "ok",
-            rank_profiler_clock(item.run.profiler, clock),
+            rank_profiler_clock(item.run.profiler, preferred_profiler),
             -item.run.id,
         ),
     )
-    memory = next((figures for item in ranked if (figures := read_memory_peaks(item.run))), {})
+    memory = next(
+        (figures for item in ranked if (figures := read_memory_bytes_by_label(item.run))), {}
+    )
     problems = tuple(
         f"{item.run.profiler}: {item.run.status}, {item.run.reason or 'no reason given'}"
         for item in runs
@@ -127,10 +131,13 @@ def _build_batch_point(batch: Point, runs: Sequence[PreparedRun], clock: str | N
     for item in ranked:
         if item.step_time is not None:
             step, basis = item.step_time
-            repeats = [*filter(None, map(list_step_durations, item.run.repeats)), step.values]
+            repeats = [
+                *filter(None, map(list_complete_step_durations_ns, item.run.repeats)),
+                step.values,
+            ]
             medians = tuple(map(statistics.median, repeats))
             if len(medians) > 1:
-                steps = compute_spread(list(chain.from_iterable(repeats)))
+                steps = compute_time_spread(list(chain.from_iterable(repeats)))
                 step = replace(steps, median=statistics.median(medians))
             return BatchPoint(
                 batch,
@@ -146,7 +153,7 @@ def _build_batch_point(batch: Point, runs: Sequence[PreparedRun], clock: str | N
     return BatchPoint(batch, None, None, memory, problems)
 
 
-def read_memory_peaks(run: Run) -> dict[str, int]:
+def read_memory_bytes_by_label(run: Run) -> dict[str, int]:
     """Return "peak allocated" -> bytes, of what the run recorded; "device in use" is the highest
     sample."""
     recorded = {(figure.moment, figure.quantity): figure.bytes for figure in run.report.memory}
@@ -156,7 +163,7 @@ def read_memory_peaks(run: Run) -> dict[str, int]:
         if (moment, quantity) in recorded
         and not (moment == "after" and ("peak", quantity) in recorded)
     }
-    used = compute_max_of_known(sample.memory_used_bytes for sample in run.report.samples)
+    used = compute_max_ignoring_none(sample.memory_used_bytes for sample in run.report.samples)
     return figures if used is None else figures | {"device in use": used}
 
 
@@ -181,7 +188,7 @@ class KernelSwitch:
     """``after.batch`` is the first batch size with the new kernels."""
 
     @property
-    def is_other_algorithm(self) -> bool:
+    def changes_algorithm(self) -> bool:
         """False where only the tile or an auxiliary kernel differs."""
         old, new = (
             (item.family, item.method, item.math, item.tensor_core)
@@ -190,14 +197,18 @@ class KernelSwitch:
         return old != new
 
     @property
-    def flops_factor(self) -> float | None:
+    def flops_per_sample_factor(self) -> float | None:
         """FLOPs per sample after / before; None without both, or where they are lower bounds."""
-        return _compute_per_sample_ratio(self.before.flops_per_sample, self.after.flops_per_sample)
+        return _compute_after_to_before_ratio(
+            self.before.flops_per_sample, self.after.flops_per_sample
+        )
 
     @property
-    def bytes_factor(self) -> float | None:
+    def dram_bytes_per_sample_factor(self) -> float | None:
         """DRAM bytes per sample after / before; None without both."""
-        return _compute_per_sample_ratio(self.before.bytes_per_sample, self.after.bytes_per_sample)
+        return _compute_after_to_before_ratio(
+            self.before.bytes_per_sample, self.after.bytes_per_sample
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,11 +228,11 @@ class LayerKernelSweep:
         )
 
 
-def list_layer_kernels(study: Study, ledger: Ledger) -> tuple[LayerKernelSweep, ...]:
+def list_layer_kernels_along_sweep(study: Study, ledger: Ledger) -> tuple[LayerKernelSweep, ...]:
     """Return every layer and direction with kernels, in the ledger's order; nothing for a report
     without batch sizes."""
     by_batch = [
-        _collect_kernel_sets(batch, batch.batch)
+        _collect_layer_kernel_sets(batch, batch.batch)
         for batch in study.prepared_batches
         if isinstance(batch.batch, int)
     ]
@@ -245,15 +256,21 @@ def describe_algorithm(algorithm: Algorithm) -> str:
     return ", ".join(filter(None, (" ".join(filter(None, part)) for part in parts)))
 
 
-def _collect_kernel_sets(batch: PreparedBatch, size: int) -> dict[Key, LayerKernelSet]:
-    run = batch.counting_run or next((item for item in batch.runs if item.run.report.kernels), None)
+def _collect_layer_kernel_sets(batch: PreparedBatch, batch_size: int) -> dict[Key, LayerKernelSet]:
+    run = batch.counted_or_derived_run or next(
+        (item for item in batch.runs if item.run.report.kernels), None
+    )
     if run is None:
         return {}
     names: dict[Key, dict[str, None]] = defaultdict(dict)  # in order of first launch
     for kernel, key in run.measured_launches:
         if key is not None:
             names[key][kernel.name] = None
-    work = batch.counting_run.work_by_key if batch.counting_run else {}
+    work = (
+        batch.counted_or_derived_run.counted_work_by_layer_direction
+        if batch.counted_or_derived_run
+        else {}
+    )
     samples = run.run.samples_per_step
     sets = {}
     for key, kernels in names.items():
@@ -267,12 +284,12 @@ def _collect_kernel_sets(batch: PreparedBatch, size: int) -> dict[Key, LayerKern
             for figure in figures
         )
         sets[key] = LayerKernelSet(
-            size, choose_layer_algorithm(kernels), tuple(kernels), *per_sample
+            batch_size, choose_main_layer_algorithm(kernels), tuple(kernels), *per_sample
         )
     return sets
 
 
-def _compute_per_sample_ratio(before: Figure, after: Figure) -> float | None:
+def _compute_after_to_before_ratio(before: Figure, after: Figure) -> float | None:
     if not before.value or after.value is None or before.lower_bound or after.lower_bound:
         return None
     return after.value / before.value

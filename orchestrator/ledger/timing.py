@@ -63,7 +63,7 @@ class HostTime:
         return 2 * self.macs / self.nanoseconds * 1e9 if self.macs and self.nanoseconds else None
 
 
-def list_host_times(runs: Iterable[Run]) -> Iterator[HostTime]:
+def list_reported_layer_host_times(runs: Iterable[Run]) -> Iterator[HostTime]:
     """Every time of the CPU timer that came with the runs."""
     for run in runs:
         for item in run.report.summaries:
@@ -101,7 +101,7 @@ class TimeSpread:
     """Steps that each value is the mean of: above 1 where no launch says its step."""
 
     @property
-    def median_deviation_ns(self) -> float:
+    def median_absolute_deviation_ns(self) -> float:
         """Median deviation from the median, in nanoseconds; 0 for a single value."""
         values = self.values or (self.low, self.median, self.high)
         return statistics.median(abs(value - self.median) for value in values)
@@ -121,10 +121,12 @@ class TimesByLayer:
     unattributed: TimeSpread
 
 
-def compute_spread(values: Sequence[float], divisor: int = 1) -> TimeSpread:
+def compute_time_spread(values: Sequence[float], steps_per_value: int = 1) -> TimeSpread:
     """Spread of at least one value; ``divisor``: steps that each is the mean of."""
     median, mean = statistics.median(values), statistics.fmean(values)
-    return TimeSpread(median, min(values), max(values), len(values), mean, tuple(values), divisor)
+    return TimeSpread(
+        median, min(values), max(values), len(values), mean, tuple(values), steps_per_value
+    )
 
 
 def has_kernel_times(run: Run) -> bool:
@@ -134,27 +136,27 @@ def has_kernel_times(run: Run) -> bool:
     )
 
 
-def rank_profiler_clock(profiler: str, first: str | None = None) -> int:
+def rank_profiler_clock(profiler: str, preferred_profiler: str | None = None) -> int:
     """Rank of a profiler as a clock, smaller is better: ``first`` (timed the whole sweep), nsys,
     torch, others, ncu."""
     return (
         -1
-        if profiler == first and profiler != "ncu"
+        if profiler == preferred_profiler and profiler != "ncu"
         else {"nsys": 0, "torch": 1, "ncu": 9}.get(profiler, 2)
     )
 
 
-def is_capture_one_step(run: Run) -> bool:
+def is_capture_treated_as_single_step(run: Run) -> bool:
     """True where the whole capture counts as one step: no range names steps, or they run
     different operators, or nothing says steps of a run with formulas of the user's."""
     return run.report.environment.get(COVERS) == WHOLE_CAPTURE or bool(
-        run.expectations and not _read_stated_steps(run)
+        run.expectations and not _count_recorded_steps(run)
     )
 
 
-def has_step_numbers(run: Run) -> bool:
+def has_kernel_step_numbers(run: Run) -> bool:
     """True when kernels say which step they belong to."""
-    return not is_capture_one_step(run) and any(
+    return not is_capture_treated_as_single_step(run) and any(
         kernel.step is not None for kernel in run.report.kernels
     )
 
@@ -165,10 +167,10 @@ def count_kernel_steps(run: Run) -> int | None:
     A profiler may record fewer steps than the workload measured, so step numbers on the kernels
     come before the workload's own count.
     """
-    return 1 if is_capture_one_step(run) else _read_stated_steps(run)
+    return 1 if is_capture_treated_as_single_step(run) else _count_recorded_steps(run)
 
 
-def _read_stated_steps(run: Run) -> int | None:
+def _count_recorded_steps(run: Run) -> int | None:
     numbers = {kernel.step for kernel in run.report.kernels if kernel.step is not None}
     # DLProf also records warm-up and epochs
     if numbers or run.profiler not in ("nsys", "ncu", "torch"):
@@ -180,38 +182,40 @@ def _read_stated_steps(run: Run) -> int | None:
     )
 
 
-def measure_step_time_and_clock(run: Run) -> tuple[TimeSpread, str] | None:
+def read_step_time_and_clock(run: Run) -> tuple[TimeSpread, str] | None:
     """(time of a whole step, which clock); None when steps were not timed, and always under ncu."""
     if run.profiler == "ncu":
         return None
-    if timed := list_step_durations(run.report.steps):
+    if timed := list_complete_step_durations_ns(run.report.steps):
         watched = (
             "with no profiler" if run.profiler == "none" else f"while {run.profiler} was recording"
         )
-        return compute_spread(timed), f"CPU timer around each step, {watched}"
+        return compute_time_spread(timed), f"CPU timer around each step, {watched}"
     ranges = [last - first for first, last in find_step_spans(run.report.ranges).values()]
-    return (compute_spread(ranges), f"step ranges, {run.profiler}") if ranges else None
+    return (compute_time_spread(ranges), f"step ranges, {run.profiler}") if ranges else None
 
 
-def list_step_durations(steps: Iterable[Step]) -> list[int]:
+def list_complete_step_durations_ns(steps: Iterable[Step]) -> list[int]:
     """Return the durations of the complete steps in ns, without phases and steps that lack one."""
     return [
         step.duration_ns for step in steps if step.phase == "step" and step.duration_ns is not None
     ]
 
 
-def walk_enclosing_ranges(number: int | None, ranges: Mapping[int, Range]) -> Iterator[Range]:
+def walk_enclosing_ranges(range_number: int | None, ranges: Mapping[int, Range]) -> Iterator[Range]:
     """Yield the range with this number and those around it."""
     visited: set[int] = set()
-    while number is not None and number in ranges and number not in visited:
-        visited.add(number)
-        yield ranges[number]
-        number = ranges[number].parent
+    while range_number is not None and range_number in ranges and range_number not in visited:
+        visited.add(range_number)
+        yield ranges[range_number]
+        range_number = ranges[range_number].parent
 
 
-def compute_self_times(ranges: Mapping[int, Range], numbers: Iterable[int]) -> dict[int, float]:
+def compute_range_self_times_ns(
+    ranges: Mapping[int, Range], range_numbers: Iterable[int]
+) -> dict[int, float]:
     """Return the time of each of these ranges without those of them that lie inside of it."""
-    own_ns = {number: float(ranges[number].duration_ns or 0) for number in numbers}
+    own_ns = {number: float(ranges[number].duration_ns or 0) for number in range_numbers}
     for number in own_ns:
         above = (item.number for item in walk_enclosing_ranges(ranges[number].parent, ranges))
         holder = next((outer for outer in above if outer in own_ns), None)
@@ -266,31 +270,31 @@ def assign_kernels_to_layers(run: Run) -> list[Key | None]:
     return [folded_keys.get(key, key) if key is not None else None for key in keys]
 
 
-def build_kernel_layer_times(
-    run: Run, keys: Sequence[Key | None], count: int | None
+def build_layer_times_from_kernels(
+    run: Run, keys: Sequence[Key | None], step_count: int | None
 ) -> TimesByLayer | None:
-    if count is None:
+    if step_count is None:
         return None
-    in_steps = has_step_numbers(run)
+    in_steps = has_kernel_step_numbers(run)
     sums: dict[Key | None, dict[int | None, float]] = defaultdict(lambda: defaultdict(float))
     steps: dict[int | None, None] = {}
     for kernel, key in zip(run.report.kernels, keys, strict=True):
         if kernel.duration_ns is not None and (kernel.step is not None or not in_steps):
             step = kernel.step if in_steps else None
-            sums[key][step] += kernel.duration_ns / (1 if in_steps else count)
+            sums[key][step] += kernel.duration_ns / (1 if in_steps else step_count)
             steps[step] = None
     totals = {step: sum(by_step.get(step, 0) for by_step in sums.values()) for step in steps}
-    return _take_medians_over_steps(
+    return _summarize_layer_times_over_steps(
         sums,
         totals,
         KERNEL_BASIS[run.profiler],
         run.profiler != "ncu",
-        KERNELS_OF_CAPTURE if is_capture_one_step(run) else KERNELS_OF_STEPS,
-        1 if in_steps else count,
+        KERNELS_OF_CAPTURE if is_capture_treated_as_single_step(run) else KERNELS_OF_STEPS,
+        1 if in_steps else step_count,
     )
 
 
-def build_range_layer_times(run: Run) -> TimesByLayer | None:
+def build_layer_times_from_ranges(run: Run) -> TimesByLayer | None:
     ranges = {item.number: item for item in run.report.ranges if item.duration_ns is not None}
     steps = find_step_spans(ranges.values())
     if not steps:
@@ -305,30 +309,30 @@ def build_range_layer_times(run: Run) -> TimesByLayer | None:
     folded_keys = map_gradients_to_backward(keys.values())
     every = {item.number: item for item in run.report.ranges}
     sums: dict[Key | None, dict[int | None, float]] = defaultdict(lambda: defaultdict(float))
-    for number, own_ns in compute_self_times(every, keys).items():
+    for number, own_ns in compute_range_self_times_ns(every, keys).items():
         start = ranges[number].start_ns
         index = bisect.bisect_right(bounds, (start, float("inf"), 0)) - 1
         if index >= 0 and start < bounds[index][1]:  # on any thread
             sums[folded_keys.get(keys[number], keys[number])][bounds[index][2]] += own_ns
     totals: dict[int | None, float] = {step: last - first for step, (first, last) in steps.items()}
-    return _take_medians_over_steps(
+    return _summarize_layer_times_over_steps(
         sums, totals, f"host ranges, {run.profiler} on the CPU", True, ALL_STEPS
     )
 
 
-def _take_medians_over_steps(
+def _summarize_layer_times_over_steps(
     sums: Mapping[Key | None, Mapping[int | None, float]],
     totals: Mapping[int | None, float],
     basis: str,
     trusted: bool,
     total_name: str,
-    over: int = 1,
+    steps_per_value: int = 1,
 ) -> TimesByLayer | None:
     """Medians over the steps of ``totals``. A layer that did not run in a step took 0 in it."""
     if not totals:
         return None
     rows = {
-        key: compute_spread([by_step.get(step, 0) for step in totals], over)
+        key: compute_time_spread([by_step.get(step, 0) for step in totals], steps_per_value)
         for key, by_step in sums.items()
         if key is not None
     }
@@ -337,7 +341,7 @@ def _take_medians_over_steps(
         for step, total in totals.items()
     ]
     total, unattributed_ns = (
-        compute_spread([*totals.values()], over),
-        compute_spread(unattributed, over),
+        compute_time_spread([*totals.values()], steps_per_value),
+        compute_time_spread(unattributed, steps_per_value),
     )
     return TimesByLayer(basis, trusted, total_name, rows, total, unattributed_ns)

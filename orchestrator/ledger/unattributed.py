@@ -10,7 +10,7 @@ from perfctl.orchestrator.counts.kernels.names import recognise_family
 from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import PreparedRun, Study
 from perfctl.orchestrator.ledger.timing import (
-    compute_self_times,
+    compute_range_self_times_ns,
     find_step_spans,
     has_kernel_times,
     is_step_range_of_perfctl,
@@ -73,13 +73,17 @@ class UnattributedCause:
     """Its kernel launches; None where host ranges were timed."""
 
 
-def explain_unattributed(run: PreparedRun) -> tuple[UnattributedCause, ...]:
+def explain_unattributed_time(run: PreparedRun) -> tuple[UnattributedCause, ...]:
     """Return the causes of the unattributed time of a run, the largest first; their shares add up
     to 1. Empty when there is none."""
-    return _explain_kernel_time(run) if has_kernel_times(run.run) else _explain_range_time(run.run)
+    return (
+        _explain_unattributed_kernel_time(run)
+        if has_kernel_times(run.run)
+        else _explain_unattributed_range_time(run.run)
+    )
 
 
-def list_untimed_work(run: Run) -> tuple[str, ...]:
+def list_reasons_for_untimed_kernels(run: Run) -> tuple[str, ...]:
     """Return what the run's time does not hold at all: kernels of CUDA graphs, launches outside of
     all measured steps."""
     reasons = [
@@ -95,7 +99,7 @@ def list_untimed_work(run: Run) -> tuple[str, ...]:
     return tuple(reasons)
 
 
-def _explain_kernel_time(run: PreparedRun) -> tuple[UnattributedCause, ...]:
+def _explain_unattributed_kernel_time(run: PreparedRun) -> tuple[UnattributedCause, ...]:
     report = run.run.report
     ranges = {item.number: item for item in report.ranges}
     # ncu and DLProf give launches their layers without listing ranges
@@ -147,7 +151,7 @@ def _describe_code_between(ranges: Mapping[int, Range]) -> str:
     return BETWEEN if is_trained else AROUND_MODEL
 
 
-def _explain_range_time(run: Run) -> tuple[UnattributedCause, ...]:
+def _explain_unattributed_range_time(run: Run) -> tuple[UnattributedCause, ...]:
     ranges = {item.number: item for item in run.report.ranges}
     if not any(item.layer for item in ranges.values()):
         return ()
@@ -163,7 +167,7 @@ def _explain_range_time(run: Run) -> tuple[UnattributedCause, ...]:
     }
     between = _describe_code_between(ranges)
     times: defaultdict[str, float] = defaultdict(float)
-    for number, own_ns in compute_self_times(ranges, opened | attributed).items():
+    for number, own_ns in compute_range_self_times_ns(ranges, opened | attributed).items():
         item = ranges[number]
         if number not in attributed and item.step is not None:
             phase = item.phase if item.name.startswith("perfctl:phase:") else None

@@ -13,7 +13,7 @@ from perfctl.orchestrator.counts.hardware.machines import Device
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.memory import MemoryLine, StepMemory
 from perfctl.orchestrator.estimate.parallel import Plan
-from perfctl.orchestrator.options import Option, check_batches, parse_batches
+from perfctl.orchestrator.options import Option, parse_batch_sizes, raise_if_invalid_batch_sizes
 from perfctl.orchestrator.predict.cost import TrainingCost
 from perfctl.orchestrator.predict.operations import Operation
 from perfctl.orchestrator.predict.predict import PRECISIONS, Evidence, StepTime
@@ -108,7 +108,7 @@ class Question:
             "Samples per step and GPU (generation: sequences), or several for a table: 16,32,64.",
             names=("--batch", "--batches", "-b"),
             metavar="N,...",
-            parse=partial(parse_batches, field="batch"),
+            parse=partial(parse_batch_sizes, field="batch"),
         ),
     ] = ()
     device: Annotated[
@@ -224,7 +224,7 @@ class Question:
         return sizes or ((1,) if self.prompt is not None else ())
 
     @property
-    def number_type(self) -> str:
+    def precision_or_default(self) -> str:
         """The precision, by default fp32, and fp16 if text is generated."""
         return self.precision or ("fp32" if self.prompt is None else "fp16")
 
@@ -237,34 +237,34 @@ class Question:
         if not self.batches:
             remedy = "Use `batch` 64, or `batch` 16,32,64 for a table"
             raise UsageError("no batch size was set", remedy)
-        check_batches(self.batches)
+        raise_if_invalid_batch_sizes(self.batches)
         if self.prompt is not None:
-            self._check_generation(self.prompt)
+            self._raise_if_generation_invalid(self.prompt)
             return
         for name in GENERATION_ONLY:
-            if self._is_set(name):
+            if self._is_not_default(name):
                 remedy = "Set the prompt length in tokens, for example `prompt` 512"
                 raise UsageError(f"`{name}` needs `prompt`", remedy)
-        if self.number_type not in PRECISIONS:
+        if self.precision_or_default not in PRECISIONS:
             raise UsageError(
                 f"`precision` must be one of {', '.join(PRECISIONS)}, got '{self.precision}'"
             )
         if self.mode not in ("train", "infer"):
             raise UsageError(f"invalid value '{self.mode}' for `mode`", "Choose train or infer")
-        self._check_ranges()
-        self._check_combinations()
+        self._raise_if_number_invalid()
+        self._raise_if_options_conflict()
         if self.epochs is not None and self.dataset_size is None:
             remedy = "Set the samples per epoch, for example `dataset_size` 1281167"
             raise UsageError("`epochs` needs `dataset_size`", remedy)
 
-    def _is_set(self, name: str) -> bool:
+    def _is_not_default(self, name: str) -> bool:
         """Return whether the field was given another value than its default."""
         value = getattr(self, name)
         return any(
             value not in (field.default, []) for field in fields(Question) if field.name == name
         )
 
-    def _check_combinations(self) -> None:
+    def _raise_if_options_conflict(self) -> None:
         on_cpu = (self.device or "").lower() == "cpu"
         if self.is_inference and self.optimizer is not None:
             raise UsageError(
@@ -284,7 +284,7 @@ class Question:
             )
             remedy = "Predict inference with `mode` infer, or omit it for eager mode"
             raise UsageError(problem, remedy)
-        if self.compiled and on_cpu and self.number_type != "fp32":
+        if self.compiled and on_cpu and self.precision_or_default != "fp32":
             problem = f"`compiled` with `device` cpu in {self.precision}: perfctl has no fit for it"
             raise UsageError(problem, "Use `precision` fp32, or omit it for eager mode")
         if self.parallel is not None and self.gpus > 1:
@@ -296,7 +296,7 @@ class Question:
             )
             raise UsageError(problem, "Divide the dataset by the number of GPUs instead")
 
-    def _check_ranges(self) -> None:
+    def _raise_if_number_invalid(self) -> None:
         counts = {
             "dataset_size": self.dataset_size,
             "epochs": self.epochs,
@@ -323,11 +323,11 @@ class Question:
                 "For example 0.9",
             )
 
-    def _check_generation(self, prompt: int) -> None:
+    def _raise_if_generation_invalid(self, prompt_tokens: int) -> None:
         for name in TRAINING_ONLY:
-            if self._is_set(name):
+            if self._is_not_default(name):
                 raise UsageError(f"`{name}` and `prompt` exclude each other", f"Omit `{name}`")
-        for name, tokens in (("prompt", prompt), ("generate", self.generate)):
+        for name, tokens in (("prompt", prompt_tokens), ("generate", self.generate)):
             if tokens < 1:
                 raise UsageError(
                     f"`{name}` must be at least 1, got {tokens}", f"For example `{name}` 128"
@@ -337,7 +337,7 @@ class Question:
                 f"invalid value '{self.engine}' for `engine`", f"Choose {' or '.join(ENGINES)}"
             )
         precisions = ENGINES[self.engine]
-        if self.number_type not in precisions:
+        if self.precision_or_default not in precisions:
             raise UsageError(
                 f"perfctl does not predict `precision` {self.precision} for {self.engine}",
                 f"Choose {', '.join(precisions)}",

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from perfctl.orchestrator.predict.fit import list_step_durations
+from perfctl.orchestrator.predict.fit import list_step_ns_without_data_loading
 from perfctl.orchestrator.statistics import compute_fisher_interval
 from perfctl.records.bench import WORKLOAD, BenchMachine, BenchPoint
 from perfctl.records.report import LayerTime
@@ -87,17 +87,17 @@ def sum_point_flops(point: BenchPoint) -> float | None:
     return sum(parts) if parts else None
 
 
-def list_observations(points: Iterable[BenchPoint]) -> list[SizeObservation]:
+def list_size_observations(points: Iterable[BenchPoint]) -> list[SizeObservation]:
     """Return sizes and quantities of each point; a network that this version cannot plan has those
     of its features alone.
 
     Memory is the peak of what torch allocated on a GPU; on a CPU it is what the process grew by in
     the steps, because its whole also holds Python and torch.
     """
-    return list(map(_build_observation, points))
+    return list(map(_build_size_observation, points))
 
 
-def _build_observation(point: BenchPoint) -> SizeObservation:
+def _build_size_observation(point: BenchPoint) -> SizeObservation:
     settings: Mapping[str, int | str] = {}
     with suppress(SpecError):
         settings = plan_model(point.model).settings
@@ -123,13 +123,13 @@ def _build_observation(point: BenchPoint) -> SizeObservation:
     )
 
 
-def relate_all_sizes(observations: Sequence[SizeObservation]) -> list[SizeRelation]:
+def correlate_quantities_with_sizes(observations: Sequence[SizeObservation]) -> list[SizeRelation]:
     """Every quantity against every size: in each family that has it, then in all where it means the
     same in all."""
     has = {(observation.family, size) for observation in observations for size in observation.sizes}
     families = list(dict.fromkeys(observation.family for observation in observations))
     return [
-        relate_size(family, quantity, size, observations)
+        correlate_quantity_with_size(family, quantity, size, observations)
         for family in (*families, *([ALL] if len(families) > 1 else []))
         for quantity in QUANTITIES
         for size in SIZES
@@ -137,7 +137,7 @@ def relate_all_sizes(observations: Sequence[SizeObservation]) -> list[SizeRelati
     ]
 
 
-def relate_size(
+def correlate_quantity_with_size(
     family: str, quantity: str, size: str, observations: Iterable[SizeObservation]
 ) -> SizeRelation:
     selected = [
@@ -164,7 +164,7 @@ def relate_size(
         reason = ONE_VALUE
     if reason:
         return SizeRelation(*facts, None, None, None, reason)
-    association = compute_association(xs, ys)
+    association = compute_correlation_coefficients(xs, ys)
     ranked, linear = (
         None
         if value is None
@@ -174,9 +174,9 @@ def relate_size(
     return SizeRelation(*facts, ranked, linear, association.slope_log, None)
 
 
-def select_bench_points(runs: Iterable[Run]) -> list[BenchPoint]:
+def list_unprofiled_bench_points(runs: Iterable[Run]) -> list[BenchPoint]:
     """The complete runs of the families' networks without a profiler, in order."""
-    return [point for run in runs if (point := build_bench_point(run)) is not None]
+    return [point for run in runs if (point := build_unprofiled_bench_point(run)) is not None]
 
 
 def keep_fastest_points(points: Iterable[BenchPoint]) -> list[BenchPoint]:
@@ -189,11 +189,11 @@ def keep_fastest_points(points: Iterable[BenchPoint]) -> list[BenchPoint]:
     return list(best.values())
 
 
-def build_bench_point(run: Run) -> BenchPoint | None:
+def build_unprofiled_bench_point(run: Run) -> BenchPoint | None:
     """None for a run that failed, of another workload, or with a profiler."""
     facts = run.report.environment
     model = facts.get("option:model")
-    times = list_step_durations(run.report.steps)
+    times = list_step_ns_without_data_loading(run.report.steps)
     if (run.workload, run.profiler, run.status) != (WORKLOAD, "none", "ok") or not times:
         return None
     if not (
@@ -224,7 +224,7 @@ def build_bench_point(run: Run) -> BenchPoint | None:
         steps=len(times),
         step_ns=(round(median), round(low), round(high)),
         fastest_ns=min(times),
-        phase_ns=_compute_phase_medians(run),
+        phase_ns=_compute_phase_median_ns(run),
         memory_bytes=sizes,
         forward_ns=forward,
         backward_ns=backward,
@@ -242,7 +242,7 @@ def sum_forward_and_other_times_by_layer(
     return dict(forward), dict(backward)
 
 
-def _compute_phase_medians(run: Run) -> dict[str, int]:
+def _compute_phase_median_ns(run: Run) -> dict[str, int]:
     durations: dict[str, list[int]] = defaultdict(list)
     for row in run.report.steps:
         if (
@@ -270,35 +270,38 @@ class TimeCorrelation:
     """Of the line through the logarithms: 1 where time is proportional to the figure."""
 
 
-def correlate_all_features(points: Sequence[BenchPoint]) -> list[TimeCorrelation]:
+def correlate_features_with_step_time(points: Sequence[BenchPoint]) -> list[TimeCorrelation]:
     """Each family, then all together; in each the closest figure (by rank) first."""
     families = list(dict.fromkeys(point.family for point in points))
-    names = sorted({name for point in points for name in list_point_features(point)})
+    names = sorted({name for point in points for name in collect_features_with_batch(point)})
     rows_ = []
     for family in (*families, *([ALL] if len(families) > 1 else [])):
         family_points = [point for point in points if family in (ALL, point.family)]
         rows = [
             row
             for name in names
-            if (row := correlate_feature(family, name, family_points)).spearman is not None
+            if (row := correlate_feature_with_step_time(family, name, family_points)).spearman
+            is not None
         ]
         rows_ += sorted(rows, key=lambda row: -abs(row.spearman or 0.0))
     return rows_
 
 
-def list_point_features(point: BenchPoint) -> dict[str, float]:
+def collect_features_with_batch(point: BenchPoint) -> dict[str, float]:
     return {**point.features, "batch": float(point.batch)}
 
 
-def correlate_feature(family: str, feature: str, points: Iterable[BenchPoint]) -> TimeCorrelation:
+def correlate_feature_with_step_time(
+    family: str, feature: str, points: Iterable[BenchPoint]
+) -> TimeCorrelation:
     """Return one figure against the step's time, over the points that have it."""
     pairs = [
-        (list_point_features(point)[feature], point.step_ns[0] / 1e9)
+        (collect_features_with_batch(point)[feature], point.step_ns[0] / 1e9)
         for point in points
-        if feature in list_point_features(point)
+        if feature in collect_features_with_batch(point)
     ]
     xs, ys = [x for x, _ in pairs], [y for _, y in pairs]
-    return TimeCorrelation(family, feature, len(pairs), *compute_association(xs, ys))
+    return TimeCorrelation(family, feature, len(pairs), *compute_correlation_coefficients(xs, ys))
 
 
 class Association(NamedTuple):
@@ -310,14 +313,17 @@ class Association(NamedTuple):
     slope_log: float | None
 
 
-def compute_association(xs: Sequence[float], ys: Sequence[float]) -> Association:
+def compute_correlation_coefficients(xs: Sequence[float], ys: Sequence[float]) -> Association:
     """Return the coefficients of these points; those of the logarithms are of the points where both
     figures are above 0."""
     logs = [(math.log(x), math.log(y)) for x, y in zip(xs, ys, strict=True) if x > 0 and y > 0]
     log_xs, log_ys = [x for x, _ in logs], [y for _, y in logs]
     by_rank = compute_pearson(compute_ranks(xs), compute_ranks(ys))
     return Association(
-        compute_pearson(xs, ys), compute_pearson(log_xs, log_ys), by_rank, fit_slope(log_xs, log_ys)
+        compute_pearson(xs, ys),
+        compute_pearson(log_xs, log_ys),
+        by_rank,
+        fit_least_squares_slope(log_xs, log_ys),
     )
 
 
@@ -340,7 +346,7 @@ def compute_ranks(values: Sequence[float]) -> list[float]:
     ]
 
 
-def fit_slope(xs: Sequence[float], ys: Sequence[float]) -> float | None:
+def fit_least_squares_slope(xs: Sequence[float], ys: Sequence[float]) -> float | None:
     """Of the line of least squares through the points; None with fewer than three, or one value of
     x everywhere."""
     if len(xs) < LEAST or len(set(xs)) == 1:

@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from perfctl.orchestrator.estimate.memory import (
     MemoryLine,
-    compute_peak_at,
-    find_largest_fitting,
+    compute_batch_peak_bytes,
+    find_largest_batch_by_lines,
 )
 from perfctl.orchestrator.predict.prices import Price
 
@@ -60,7 +60,7 @@ class Rental:
     such price."""
 
 
-def price_rental(price: Price, gpus: int, seconds: Span) -> Rental:
+def compute_rental_cost(price: Price, gpus: int, seconds: Span) -> Rental:
     """``gpus`` at work for ``seconds`` on whole instances, billed by the second."""
     instances = ceil(gpus / price.count)
     hours = seconds.scale(instances / HOUR)
@@ -76,7 +76,9 @@ def rank_rentals(prices: Sequence[Price], gpus: int, seconds: Span) -> tuple[Ren
     def get_sort_key(offer: Rental) -> tuple[bool, float]:
         return offer.on_demand is None, (offer.on_demand or offer.spot or seconds).value
 
-    return tuple(sorted((price_rental(price, gpus, seconds) for price in prices), key=get_sort_key))
+    return tuple(
+        sorted((compute_rental_cost(price, gpus, seconds) for price in prices), key=get_sort_key)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +91,13 @@ class EnergyUse:
     cost: Span | None
 
 
-def compute_energy(
-    watts: float, source: str, gpus: int, seconds: Span, tariff: float | None = None
+def compute_energy_use_and_cost(
+    watts_per_gpu: float, source: str, gpus: int, seconds: Span, price_per_kwh: float | None = None
 ) -> EnergyUse:
-    kwh = seconds.scale(watts * gpus / (1000 * HOUR))
-    return EnergyUse(watts, source, kwh, kwh.scale(tariff) if tariff is not None else None)
+    kwh = seconds.scale(watts_per_gpu * gpus / (1000 * HOUR))
+    return EnergyUse(
+        watts_per_gpu, source, kwh, kwh.scale(price_per_kwh) if price_per_kwh is not None else None
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,35 +120,38 @@ class ParallelStep:
     """Assumed share of the communication that overlaps the backward pass."""
 
 
-def count_ring_bytes(parameters: int, gpus: int) -> float:
+def compute_allreduce_bytes_per_gpu(parameters: int, gpus: int) -> float:
     """Bytes that each GPU sends in an all-reduce of the gradients."""
     return 2 * (gpus - 1) / gpus * parameters * GRADIENT_BYTES
 
 
-def compute_step_over_link(
-    step: Span,
+def compute_step_with_allreduce(
+    single_gpu_step: Span,
     parameters: int,
     gpus: int,
     link_gbs: float,
-    link: str,
+    link_name: str,
     overlap: float = 0.0,
-    backward: float | None = None,
+    backward_seconds: float | None = None,
 ) -> ParallelStep:
     """Return a step with its all-reduce. The overlap is at most ``backward`` seconds, if known."""
-    moved = count_ring_bytes(parameters, gpus)
+    moved = compute_allreduce_bytes_per_gpu(parameters, gpus)
     communication = moved / (link_gbs * 1e9)
-    hidden = min(overlap * communication, backward if backward is not None else step.value)
+    hidden = min(
+        overlap * communication,
+        backward_seconds if backward_seconds is not None else single_gpu_step.value,
+    )
     exposed = communication - hidden
-    longer = step.shift(exposed)
+    longer = single_gpu_step.shift(exposed)
     return ParallelStep(
         gpus,
         longer,
-        step.value / longer.value,
+        single_gpu_step.value / longer.value,
         moved,
         communication,
         exposed,
         link_gbs,
-        link,
+        link_name,
         overlap,
     )
 
@@ -189,7 +196,7 @@ class CostFrontier:
     """Offers that do not state their GPU model."""
 
 
-def select_frontier(choices: Iterable[OfferChoice]) -> tuple[OfferChoice, ...]:
+def select_time_cost_pareto(choices: Iterable[OfferChoice]) -> tuple[OfferChoice, ...]:
     """The choices that no other beats in both time and cost, the fastest first; of equal ones
     the first."""
     best: list[OfferChoice] = []
@@ -316,10 +323,10 @@ def compute_training_cost(
     single_step: Span,
     job: TrainingJob,
     *,
-    backward: float | None = None,
+    backward_seconds: float | None = None,
     prices: Sequence[Price] = (),
-    power: tuple[float, str] | None = None,
-    tariff: float | None = None,
+    gpu_watts_and_source: tuple[float, str] | None = None,
+    price_per_kwh: float | None = None,
     memory: MemoryNeed | None = None,
 ) -> TrainingCost:
     """``alone``: seconds of a step on one GPU; ``backward``: of its backward pass, which
@@ -328,7 +335,7 @@ def compute_training_cost(
     ``power``: (W of one GPU, source). Intervals grow with the steps: prediction errors do not
     average out over an epoch. Raises ValueError for several GPUs without link and efficiency.
     """
-    parallel = compute_parallel_step(single_step, job, backward)
+    parallel = compute_data_parallel_step(single_step, job, backward_seconds)
     step = parallel.step if parallel is not None else single_step
     steps = count_epoch_steps(job.samples, job.batch, job.gpus) if job.samples is not None else None
     epoch = step.scale(steps) if steps is not None else None
@@ -336,34 +343,40 @@ def compute_training_cost(
     billed = total or epoch
     offers = rank_rentals(prices, job.gpus, billed) if billed is not None else ()
     used = (
-        compute_energy(*power, job.gpus, billed, tariff)
-        if billed is not None and power is not None
+        compute_energy_use_and_cost(*gpu_watts_and_source, job.gpus, billed, price_per_kwh)
+        if billed is not None and gpu_watts_and_source is not None
         else None
     )
     return TrainingCost(job, step, single_step, parallel, steps, epoch, total, offers, used, memory)
 
 
-def compute_parallel_step(
-    single_step: Span, job: TrainingJob, backward: float | None = None
+def compute_data_parallel_step(
+    single_step: Span, job: TrainingJob, backward_seconds: float | None = None
 ) -> ParallelStep | None:
     """Return the step on several GPUs, by the stated efficiency or over the link; None on one.
     Raises ValueError without either."""
     if job.gpus == 1:
         return None
     if job.efficiency is not None:
-        moved = count_ring_bytes(job.parameters, job.gpus)
+        moved = compute_allreduce_bytes_per_gpu(job.parameters, job.gpus)
         step = single_step.scale(1 / job.efficiency)
         return ParallelStep(job.gpus, step, job.efficiency, moved, None, None, None, "as said", 0.0)
     if job.link_gbs is None:
         raise ValueError("the bandwidth between the GPUs is unknown")
-    return compute_step_over_link(
-        single_step, job.parameters, job.gpus, job.link_gbs, job.link, job.overlap, backward
+    return compute_step_with_allreduce(
+        single_step, job.parameters, job.gpus, job.link_gbs, job.link, job.overlap, backward_seconds
     )
 
 
-def compute_memory_need(
-    lines: Sequence[MemoryLine], batch: int, limit: float | None, reserve: int = 0
+def compute_tensor_memory_need(
+    lines: Sequence[MemoryLine], batch: int, limit_bytes: float | None, reserved_bytes: int = 0
 ) -> MemoryNeed:
     """By the tensors alone. ``reserve``: bytes of ``limit`` that stay free."""
-    largest = find_largest_fitting(lines, limit - reserve) if limit is not None else None
-    return MemoryNeed(batch, compute_peak_at(lines, batch), limit, largest, reserve)
+    largest = (
+        find_largest_batch_by_lines(lines, limit_bytes - reserved_bytes)
+        if limit_bytes is not None
+        else None
+    )
+    return MemoryNeed(
+        batch, compute_batch_peak_bytes(lines, batch), limit_bytes, largest, reserved_bytes
+    )

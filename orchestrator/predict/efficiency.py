@@ -123,14 +123,14 @@ class TimePrediction:
         return self.floor / self.seconds
 
 
-def require_scikit_learn() -> None:
+def raise_if_scikit_learn_missing() -> None:
     """Raise ToolMissing without scikit-learn."""
     if find_spec("sklearn") is None:
         raise ToolMissing("fitted predictions need scikit-learn: pip install 'perfctl[predict]'")
 
 
 def fit_efficiency(
-    name: str, sample: FitSample, settings: FitSettings | None = None
+    label: str, sample: FitSample, settings: FitSettings | None = None
 ) -> FittedEfficiency:
     """Learn efficiency from measured seconds.
 
@@ -140,10 +140,10 @@ def fit_efficiency(
     import numpy as np
 
     settings = settings or FitSettings()
-    rows, floors, _, _ = _convert_sample_to_arrays(name, sample, settings)
+    rows, floors, _, _ = _validate_and_convert_sample(label, sample, settings)
     seconds, predicted_logs = (
         np.asarray(sample.seconds, dtype=float),
-        predict_held_out(sample, settings),
+        predict_cross_validated_log_seconds(sample, settings),
     )
     spread, low, high, quantile = fit_error_model_and_quantile(
         rows, abs(predicted_logs - np.log(seconds)), sample.groups, settings
@@ -152,7 +152,7 @@ def fit_efficiency(
         tuple(each(rows, axis=0).tolist()) for each in (np.min, np.max, np.median)
     )
     return FittedEfficiency(
-        name,
+        label,
         sample.features,
         least,
         most,
@@ -160,7 +160,7 @@ def fit_efficiency(
         settings.power,
         float(floors.min()),
         float(floors.max()),
-        learn_efficiency_model(sample, settings),
+        fit_efficiency_regressor(sample, settings),
         spread,
         low,
         high,
@@ -171,13 +171,13 @@ def fit_efficiency(
     )
 
 
-def predict_held_out(sample: FitSample, settings: FitSettings) -> Floats:
+def predict_cross_validated_log_seconds(sample: FitSample, settings: FitSettings) -> Floats:
     """Logarithm of the seconds predicted for each row by a fit that did not see its group."""
     import numpy as np
 
-    rows, floors, base, targets = _convert_sample_to_arrays("held out", sample, settings)
+    rows, floors, base, targets = _validate_and_convert_sample("held out", sample, settings)
     logs = np.zeros(len(rows))
-    for train, test in split_into_folds(sample.groups, settings.folds, settings.seed):
+    for train, test in split_groups_into_folds(sample.groups, settings.folds, settings.seed):
         logs[test] = (
             _fit_boosted_trees(rows[train], targets[train], settings, sample).predict(rows[test])
             + base[test]
@@ -185,8 +185,8 @@ def predict_held_out(sample: FitSample, settings: FitSettings) -> Floats:
     return np.maximum(logs, np.log(floors))
 
 
-def split_into_folds(
-    groups: Sequence[Any], count: int, seed: int
+def split_groups_into_folds(
+    groups: Sequence[Any], fold_count: int, seed: int
 ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
     """(rows to learn from, rows held out), each held out once, whole groups together. Raises
     UsageError with a single group."""
@@ -198,26 +198,26 @@ def split_into_folds(
             "an interval needs rows of at least two groups", "Measure more than one model or shape"
         )
     order = np.random.default_rng(seed).permutation(len(names))
-    fold_of = {names[position]: index % count for index, position in enumerate(order)}
+    fold_of = {names[position]: index % fold_count for index, position in enumerate(order)}
     fold_numbers = np.array([fold_of[str(group)] for group in groups])
-    for fold in range(min(count, len(names))):
+    for fold in range(min(fold_count, len(names))):
         yield np.flatnonzero(fold_numbers != fold), np.flatnonzero(fold_numbers == fold)
 
 
-def learn_efficiency_model(sample: FitSample, settings: FitSettings) -> Regressor:
+def fit_efficiency_regressor(sample: FitSample, settings: FitSettings) -> Regressor:
     """Return the model of :func:`fit`, without range and interval: exp(model) times the floor's
     power is seconds."""
-    rows, _, _, targets = _convert_sample_to_arrays("model", sample, settings)
+    rows, _, _, targets = _validate_and_convert_sample("model", sample, settings)
     return _fit_boosted_trees(rows, targets, settings, sample)
 
 
-def _convert_sample_to_arrays(
+def _validate_and_convert_sample(
     name: str, sample: FitSample, settings: FitSettings
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Return (rows, floors, logarithms of the floors' powers, what the model learns)."""
     import numpy as np
 
-    require_scikit_learn()
+    raise_if_scikit_learn_missing()
     rows = np.asarray(sample.rows, dtype=float)
     floors, seconds = (np.asarray(each, dtype=float) for each in (sample.floors, sample.seconds))
     if len(rows) < FEWEST:
@@ -240,7 +240,7 @@ def _convert_sample_to_arrays(
 def _fit_boosted_trees(
     rows: Floats, targets: Floats, settings: FitSettings, sample: FitSample
 ) -> Regressor:
-    return _fit_on_one_thread(
+    return _fit_single_threaded_boosting(
         rows,
         targets,
         loss="absolute_error" if settings.absolute else "squared_error",
@@ -255,7 +255,7 @@ def _fit_boosted_trees(
     )
 
 
-def _fit_on_one_thread(rows: Floats, targets: Floats, **options: Any) -> Regressor:
+def _fit_single_threaded_boosting(rows: Floats, targets: Floats, **options: Any) -> Regressor:
     from sklearn.ensemble import HistGradientBoostingRegressor
     from threadpoolctl import ThreadpoolController
 
@@ -281,7 +281,7 @@ class OneThreadRegressor:
 
 
 def fit_error_model_and_quantile(
-    rows: Floats, missed: Floats, groups: Sequence[Any], settings: FitSettings
+    rows: Floats, abs_log_errors: Floats, groups: Sequence[Any], settings: FitSettings
 ) -> tuple[Regressor, float, float, float]:
     """Return a model of the usual error, its bounds, and the quantile that covers.
 
@@ -289,21 +289,23 @@ def fit_error_model_and_quantile(
     """
     import numpy as np
 
-    low = float(max(np.quantile(missed, 0.2), 1e-4))
-    high = float(max(np.quantile(missed, 0.98), low))
-    expected = np.zeros(len(missed))
-    for train, test in split_into_folds(groups, settings.folds, settings.seed + 1):
-        expected[test] = _fit_error_model(rows[train], missed[train], settings).predict(rows[test])
-    scores = np.sort(missed / np.clip(expected, low, high))
+    low = float(max(np.quantile(abs_log_errors, 0.2), 1e-4))
+    high = float(max(np.quantile(abs_log_errors, 0.98), low))
+    expected = np.zeros(len(abs_log_errors))
+    for train, test in split_groups_into_folds(groups, settings.folds, settings.seed + 1):
+        expected[test] = _fit_error_model(rows[train], abs_log_errors[train], settings).predict(
+            rows[test]
+        )
+    scores = np.sort(abs_log_errors / np.clip(expected, low, high))
     rank = min(ceil((len(scores) + 1) * settings.coverage), len(scores)) - 1
-    return _fit_error_model(rows, missed, settings), low, high, float(scores[rank])
+    return _fit_error_model(rows, abs_log_errors, settings), low, high, float(scores[rank])
 
 
-def _fit_error_model(rows: Floats, missed: Floats, settings: FitSettings) -> Regressor:
+def _fit_error_model(rows: Floats, abs_log_errors: Floats, settings: FitSettings) -> Regressor:
     least = max(5, min(40, len(rows) // 10))
-    return _fit_on_one_thread(
+    return _fit_single_threaded_boosting(
         rows,
-        missed,
+        abs_log_errors,
         max_iter=30,
         max_leaf_nodes=6,
         min_samples_leaf=least,
@@ -312,7 +314,7 @@ def _fit_error_model(rows: Floats, missed: Floats, settings: FitSettings) -> Reg
 
 
 def predict_seconds(
-    fitted: FittedEfficiency, rows: Sequence[Sequence[float]], floors: Sequence[float]
+    fitted: FittedEfficiency, rows: Sequence[Sequence[float]], floor_seconds: Sequence[float]
 ) -> list[TimePrediction]:
     """Return the seconds of each row of features over its floor (seconds, > 0).
 
@@ -321,7 +323,7 @@ def predict_seconds(
     """
     import numpy as np
 
-    for row, floor in zip(rows, floors, strict=True):
+    for row, floor in zip(rows, floor_seconds, strict=True):
         if len(row) != len(fitted.features) or not all(isfinite(figure) for figure in row):
             raise ValueError(
                 f"{fitted.name}: needs {len(fitted.features)} finite figures, got {list(row)}"
@@ -333,18 +335,22 @@ def predict_seconds(
         model.predict(figures).tolist() for model in (fitted.model, fitted.spread)
     )
     return [
-        _build_prediction(fitted, *each)
-        for each in zip(rows, floors, logarithms, spreads, strict=True)
+        _build_time_prediction(fitted, *each)
+        for each in zip(rows, floor_seconds, logarithms, spreads, strict=True)
     ]
 
 
-def _build_prediction(
-    fitted: FittedEfficiency, row: Sequence[float], floor: float, logarithm: float, spread: float
+def _build_time_prediction(
+    fitted: FittedEfficiency,
+    row: Sequence[float],
+    floor: float,
+    predicted_log: float,
+    spread: float,
 ) -> TimePrediction:
     inside = min(max(floor, fitted.floor_low), fitted.floor_high)
-    learned = inside ** (fitted.power / 8) * exp(logarithm)
+    learned = inside ** (fitted.power / 8) * exp(predicted_log)
     seconds = max(learned * (floor / inside if floor > fitted.floor_high else 1.0), floor)
-    excesses = measure_range_excess(fitted, row, floor)
+    excesses = compute_fit_range_excess(fitted, row, floor)
     spread = min(max(spread, fitted.spread_low), fitted.spread_high)
     factor = exp(
         fitted.quantile * spread * (1.0 + min(max(excesses.values(), default=0.0), WIDEST))
@@ -354,7 +360,7 @@ def _build_prediction(
     )
 
 
-def measure_range_excess(
+def compute_fit_range_excess(
     fitted: FittedEfficiency, row: Sequence[float], floor: float
 ) -> dict[str, float]:
     """Return feature (or "floor") outside the range of the fit -> its excess: 1 for twice the
@@ -374,7 +380,9 @@ def measure_range_excess(
     return beyond
 
 
-def rank_feature_effects(fitted: FittedEfficiency, row: Sequence[float]) -> dict[str, float]:
+def compute_feature_time_factors(
+    fitted: FittedEfficiency, row: Sequence[float]
+) -> dict[str, float]:
     """Return (feature, factor on seconds against the feature's median in the fit), the
     strongest first."""
     import numpy as np

@@ -24,17 +24,17 @@ from perfctl.orchestrator.predict.efficiency import (
     FittedEfficiency,
     TimePrediction,
     fit_efficiency,
-    predict_held_out,
-    require_scikit_learn,
-    split_into_folds,
+    predict_cross_validated_log_seconds,
+    raise_if_scikit_learn_missing,
+    split_groups_into_folds,
 )
 from perfctl.orchestrator.predict.operations import StepMeasurement, StepSpec
 from perfctl.orchestrator.predict.step_parts import (
     PARTS,
     PHASES,
-    add_in_order,
+    add_left_to_right,
     compute_step_features,
-    sum_part_seconds,
+    sum_step_part_seconds,
 )
 from perfctl.records.report import Step
 
@@ -93,37 +93,39 @@ def predict_one_step(fit: StepFit, case: StepSpec) -> TimePrediction:
     return predict_step_times(fit, [case])[0]
 
 
-def list_features_outside(fit: StepFit, case: StepSpec) -> tuple[str, ...]:
+def list_features_outside_fit_range(fit: StepFit, case: StepSpec) -> tuple[str, ...]:
     """Return the features of a step (or "floor") outside the range of the fit."""
     return tuple(
-        efficiency.measure_range_excess(fit.fitted, *_compute_features_and_floor(fit, case))
+        efficiency.compute_fit_range_excess(fit.fitted, *_compute_features_and_floor(fit, case))
     )
 
 
 def _compute_features_and_floor(fit: StepFit, case: StepSpec) -> tuple[Sequence[float], float]:
     """Return (features, floor)."""
-    part_seconds = sum_part_seconds(case, fit.machine)
+    part_seconds = sum_step_part_seconds(case, fit.machine)
     return compute_step_features(case, part_seconds), sum_weighted_parts(
         fit.costs, part_seconds
     ) * HEADROOM
 
 
 def sum_weighted_parts(costs: tuple[float, ...], part_seconds: tuple[float, ...]) -> float:
-    return add_in_order(cost * seconds for cost, seconds in zip(costs, part_seconds, strict=True))
+    return add_left_to_right(
+        cost * seconds for cost, seconds in zip(costs, part_seconds, strict=True)
+    )
 
 
 def split_seconds_into_phases(fit: StepFit, case: StepSpec, seconds: float) -> dict[str, float]:
     """Seconds of forward, backward and optimizer, which add up to ``seconds``; empty when the fit
     had no phases."""
-    part_seconds = sum_part_seconds(case, fit.machine)
+    part_seconds = sum_step_part_seconds(case, fit.machine)
     each = {name: sum_weighted_parts(costs, part_seconds) for name, costs in fit.phases.items()}
-    total = add_in_order(each.values())
+    total = add_left_to_right(each.values())
     return {name: seconds * (value / total) for name, value in each.items()} if total > 0 else {}
 
 
-def rank_step_features(fit: StepFit, case: StepSpec) -> dict[str, float]:
-    return efficiency.rank_feature_effects(
-        fit.fitted, compute_step_features(case, sum_part_seconds(case, fit.machine))
+def compute_step_feature_factors(fit: StepFit, case: StepSpec) -> dict[str, float]:
+    return efficiency.compute_feature_time_factors(
+        fit.fitted, compute_step_features(case, sum_step_part_seconds(case, fit.machine))
     )
 
 
@@ -146,13 +148,15 @@ class StepTable:
     layer_weights: Floats
 
 
-def build_step_table(
+def build_fit_arrays(
     records: Sequence[StepMeasurement], machine: Machine, groups: Sequence[str] | None = None
 ) -> StepTable:
     """Parts and features of each record. ``groups``: of each record, by default its model."""
     import numpy as np
 
-    parts_of_records = [step_parts.sum_part_seconds(record.case, machine) for record in records]
+    parts_of_records = [
+        step_parts.sum_step_part_seconds(record.case, machine) for record in records
+    ]
     rows = [
         step_parts.compute_step_features(record.case, record_parts)
         for record, record_parts in zip(records, parts_of_records, strict=True)
@@ -163,7 +167,7 @@ def build_step_table(
     timed = [
         (row_index, *row)
         for row_index, record in enumerate(records)
-        for row in build_timed_layer_rows(record, machine)
+        for row in build_layer_fit_rows(record, machine)
     ]
     places, layers, *layer_columns = zip(*timed, strict=True) if timed else ((), (), (), (), ())
     return StepTable(
@@ -177,7 +181,7 @@ def build_step_table(
     )
 
 
-def build_timed_layer_rows(
+def build_layer_fit_rows(
     record: StepMeasurement, machine: Machine
 ) -> list[tuple[list[float], float, float, float]]:
     """Return (parts, clocks, seconds, weight) of all timed layers of one kind in one direction, of
@@ -187,7 +191,7 @@ def build_timed_layer_rows(
     """
     sums: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for work in record.case.works:
-        layer_parts = step_parts.list_part_seconds(work, record.case, machine)
+        layer_parts = step_parts.list_operation_part_seconds(work, record.case, machine)
         for phase in ("forward", "backward"):
             seconds = record.layer_seconds.get((work.layer, phase))
             if seconds is not None and work.layer:
@@ -197,20 +201,20 @@ def build_timed_layer_rows(
                 for name, part in layer_parts:
                     row[name] += part if name.endswith(phase) else 0.0
     total_seconds = sum(row["seconds"] for row in sums.values())
-    rows = build_timed_phase_rows(record, machine)
+    rows = build_phase_fit_rows(record, machine)
     for row in (row for row in sums.values() if row["seconds"] > 0):
         weight = LAYERS * (row["seconds"] / total_seconds) ** 0.5
         rows.append(([row[name] for name in PARTS], row["clocks"], row["seconds"], weight))
     return rows
 
 
-def build_timed_phase_rows(
+def build_phase_fit_rows(
     record: StepMeasurement, machine: Machine
 ) -> list[tuple[list[float], float, float, float]]:
     """The same of each phase that was measured; what belongs to a step as a whole is in none
     of them."""
     seconds_by_part = dict(
-        zip(PARTS, step_parts.sum_part_seconds(record.case, machine), strict=True)
+        zip(PARTS, step_parts.sum_step_part_seconds(record.case, machine), strict=True)
     ) | {"step forward": 0.0}
     phases = {phase: getattr(record, phase) for phase in PHASES if record.case.training}
     return [
@@ -225,8 +229,8 @@ def build_timed_phase_rows(
     ]
 
 
-def fit_steps(
-    name: str,
+def fit_step_time_model(
+    label: str,
     records: Sequence[StepMeasurement],
     machine: Machine,
     settings: FitSettings | None = None,
@@ -236,9 +240,9 @@ def fit_steps(
 
     Raises UsageError for too few steps or steps of several kinds; ToolMissing without scikit-learn.
     """
-    require_scikit_learn()
+    raise_if_scikit_learn_missing()
     if len(records) < FEWEST:
-        problem = f"{name}: {len(records)} measured steps are too few to learn from"
+        problem = f"{label}: {len(records)} measured steps are too few to learn from"
         raise UsageError(problem, f"Measure at least {FEWEST}, of several models: perfctl bench")
     cases = [record.case for record in records]
     for noun, values in (
@@ -248,13 +252,13 @@ def fit_steps(
     ):
         if len(values) > 1:
             raise UsageError(
-                f"{name}: steps of several {noun}: {', '.join(sorted(values))}",
+                f"{label}: steps of several {noun}: {', '.join(sorted(values))}",
                 "Fit each separately",
             )
-    rows = build_step_table(records, machine)
-    costs, fitted = fit_step_table(name, rows, settings)
+    rows = build_fit_arrays(records, machine)
+    costs, fitted = fit_part_costs_and_efficiency(label, rows, settings)
     return StepFit(
-        name,
+        label,
         machine,
         cases[0].precision,
         cases[0].training,
@@ -266,7 +270,7 @@ def fit_steps(
     )
 
 
-def fit_step_table(
+def fit_part_costs_and_efficiency(
     name: str, rows: StepTable, settings: FitSettings | None = None
 ) -> tuple[tuple[float, ...], FittedEfficiency]:
     """Costs of the parts, and a model that learns from sums whose costs did not see the
@@ -287,15 +291,17 @@ class LeftOutErrors:
     """(what was measured, predicted seconds)."""
 
 
-def predict_left_out_networks(fit: StepFit, records: Sequence[StepMeasurement]) -> LeftOutErrors:
+def cross_validate_by_network(fit: StepFit, records: Sequence[StepMeasurement]) -> LeftOutErrors:
     """Leave each network out once. records: those that ``fit`` was learned from. Raises as
-    :func:`fit_steps`."""
+    :func:`fit_step_time_model`."""
     import numpy as np
 
-    rows = build_step_table(records, fit.machine)
+    rows = build_fit_arrays(records, fit.machine)
     one_group_folds = replace(_choose_fit_settings(rows), folds=len(set(rows.groups)))
     seconds = np.exp(
-        predict_held_out(_build_fit_sample(rows, one_group_folds), one_group_folds)
+        predict_cross_validated_log_seconds(
+            _build_fit_sample(rows, one_group_folds), one_group_folds
+        )
     ).tolist()
     return LeftOutErrors(fit, tuple(zip(records, seconds, strict=True)))
 
@@ -310,14 +316,14 @@ def _build_fit_sample(rows: StepTable, settings: FitSettings) -> FitSample:
     import numpy as np
 
     base = np.zeros(len(rows.seconds))
-    for train, test in split_into_folds(rows.groups, settings.folds, settings.seed + 1):
+    for train, test in split_groups_into_folds(rows.groups, settings.folds, settings.seed + 1):
         base[test] = rows.parts[test] @ fit_part_costs(rows, train)
     floors = np.maximum(base, 1e-9) * HEADROOM
     names, grows = step_parts.FEATURES, step_parts.INCREASING
     return FitSample(names, rows.rows, floors, rows.seconds, rows.groups, grows)  # type: ignore[arg-type]
 
 
-def fit_part_costs(rows: StepTable, chosen: Any = None, ridge: float = 0.01) -> Floats:
+def fit_part_costs(rows: StepTable, row_indices: Any = None, ridge: float = 0.01) -> Floats:
     """Costs >= 0 of the parts, with the least squared relative errors (active sets: Lawson and
     Hanson, 1974).
 
@@ -328,7 +334,7 @@ def fit_part_costs(rows: StepTable, chosen: Any = None, ridge: float = 0.01) -> 
     """
     import numpy as np
 
-    places = np.arange(len(rows.seconds)) if chosen is None else np.asarray(chosen)
+    places = np.arange(len(rows.seconds)) if row_indices is None else np.asarray(row_indices)
     inside = np.isin(rows.layer_of, places)
     layers = np.column_stack([rows.layer_parts[inside], rows.layer_clock[inside]])
     shares = rows.parts[places] / rows.seconds[places, None]
@@ -347,22 +353,26 @@ def fit_part_costs(rows: StepTable, chosen: Any = None, ridge: float = 0.01) -> 
 
 
 def _solve_robust_nnls(
-    columns: Floats, fixed: Floats, pull: Floats, targets: Floats, steps: int
+    columns: Floats,
+    base_weights: Floats,
+    regularization: Floats,
+    targets: Floats,
+    step_row_count: int,
 ) -> Floats:
     """Non-negative least squares of ``columns @ x = 1`` and ``pull @ x = wanted``; the first
     ``steps`` rows are steps."""
     import numpy as np
     from scipy.optimize import nnls
 
-    weights, solution = fixed, np.zeros(columns.shape[1])
+    weights, solution = base_weights, np.zeros(columns.shape[1])
     for _ in range(4):
-        system = np.vstack([columns * weights[:, None], pull])
+        system = np.vstack([columns * weights[:, None], regularization])
         solution, _ = nnls(
             system, np.concatenate([weights, targets]), maxiter=100 * columns.shape[1]
         )
         missed = abs(columns @ solution - 1.0)
-        weights = fixed.copy()
-        for rows in (slice(0, steps), slice(steps, None)):
+        weights = base_weights.copy()
+        for rows in (slice(0, step_row_count), slice(step_row_count, None)):
             if len(missed[rows]):
                 edge = max(2.0 * float(np.median(missed[rows])), 1e-6)
                 weights[rows] *= np.sqrt(np.minimum(1.0, edge / np.maximum(missed[rows], 1e-12)))
@@ -422,7 +432,7 @@ def _round_costs(costs: Floats) -> tuple[float, ...]:
     return tuple(float(f"{cost:.10g}") for cost in costs)
 
 
-def list_step_durations(steps: Iterable[Step]) -> list[int]:
+def list_step_ns_without_data_loading(steps: Iterable[Step]) -> list[int]:
     """Nanoseconds of each timed step, in order, without the phases that bring its samples."""
     waited: Counter[int] = Counter()
     durations = []

@@ -33,15 +33,19 @@ from typing import Any, ClassVar, NamedTuple
 
 from perfctl.orchestrator.counts.hardware.machines import Device, Machine
 from perfctl.orchestrator.estimate.generation import GenerationEstimate, GenerationPhase, LayerWork
-from perfctl.orchestrator.estimate.memory import get_default_reserve
+from perfctl.orchestrator.estimate.memory import get_default_reserve_bytes
 from perfctl.orchestrator.estimate.step import Estimate
 from perfctl.orchestrator.predict import published
 from perfctl.orchestrator.predict.answer import DeviceAndPrices, Question
 from perfctl.orchestrator.predict.cost import Span
-from perfctl.orchestrator.predict.operations import StepSpec, list_operations
+from perfctl.orchestrator.predict.operations import StepSpec, list_forward_operations_per_sample
 from perfctl.orchestrator.predict.prices import Price, PriceTable
-from perfctl.orchestrator.predict.published import WIDER, list_table_machines, strip_memory_size
-from perfctl.orchestrator.predict.step_parts import get_peak_flops
+from perfctl.orchestrator.predict.published import (
+    WIDER,
+    list_board_table_machines,
+    strip_memory_size,
+)
+from perfctl.orchestrator.predict.step_parts import get_peak_flops_or_raise
 
 FORMAT = "perfctl engines 1"
 FILE = Path(__file__).with_name("engines.json")
@@ -104,7 +108,7 @@ class GenerationStepWork:
         """Bytes of weights and cache."""
         return self.weight_bytes + self.head_bytes + self.cache_bytes
 
-    def overhead_seconds(self, costs: Mapping[str, float]) -> float:
+    def compute_overhead_seconds(self, costs: Mapping[str, float]) -> float:
         """Return the time that launches and sequences take whatever their size."""
         launch = costs["launch prefill" if self.prefill else "launch decode"]
         return launch * self.layers + costs["sequence"] * self.sequences
@@ -162,12 +166,12 @@ def parse_engine_fit(document: Mapping[str, Any]) -> EngineFit:
     )
 
 
-def get_weight_bytes(precision: str) -> int:
+def get_bytes_per_layer_weight(precision: str) -> int:
     """Of a weight of the layers."""
     return 1 if precision == "fp8" else 2
 
 
-def predict_engine_seconds(
+def predict_engine_step_seconds(
     costs: Mapping[str, float], work: GenerationStepWork, precision: str, machine: Machine
 ) -> float:
     """Return the time of one step. Raises ValueError when the machine has no peak for the
@@ -180,11 +184,13 @@ def predict_engine_seconds(
         + max(rate * work.head / wide_peak, costs["weights"] * work.head_bytes / bandwidth)
         + costs["attention"] * work.attention / wide_peak
         + costs["cache"] * work.cache_bytes / bandwidth
-        + work.overhead_seconds(costs)
+        + work.compute_overhead_seconds(costs)
     )
 
 
-def compute_engine_floor(work: GenerationStepWork, precision: str, machine: Machine) -> float:
+def compute_engine_step_floor_seconds(
+    work: GenerationStepWork, precision: str, machine: Machine
+) -> float:
     """Return the least time of a step: all FLOPs at their peaks, or all bytes at the bandwidth."""
     peak, wide_peak = _get_product_and_16_bit_peaks(machine, precision)
     arithmetic = work.products / peak + (work.head + work.attention) / wide_peak
@@ -193,28 +199,29 @@ def compute_engine_floor(work: GenerationStepWork, precision: str, machine: Mach
 
 def _get_product_and_16_bit_peaks(machine: Machine, precision: str) -> tuple[float, float]:
     """Return FLOP/s of the layers' products, and of everything that fp8 leaves in 16 bits."""
-    return get_peak_flops(machine, precision), get_peak_flops(
+    return get_peak_flops_or_raise(machine, precision), get_peak_flops_or_raise(
         machine, "fp16" if precision == "fp8" else precision
     )
 
 
-def compute_engine_interval(engine: EngineFit, machine: Machine, prefill: bool) -> float:
+def compute_engine_interval_factor(engine: EngineFit, machine: Machine, is_prefill: bool) -> float:
     """Return the factor from the prediction to either end of its 90% interval."""
     is_measured = strip_memory_size(machine.name) in engine.devices
     half = engine.spread[
-        f"{'known' if is_measured else 'new'} {'prefill' if prefill else 'decode'}"
+        f"{'known' if is_measured else 'new'} {'prefill' if is_prefill else 'decode'}"
     ]
     return exp(
         half
-        * WIDER ** (0 if is_measured else len(tuple(list_unmeasured_engine_facts(engine, machine))))
+        * WIDER
+        ** (0 if is_measured else len(tuple(list_device_facts_beyond_engine_fit(engine, machine))))
     )
 
 
-def list_unmeasured_engine_facts(engine: EngineFit, machine: Machine) -> Iterator[str]:
+def list_device_facts_beyond_engine_fit(engine: EngineFit, machine: Machine) -> Iterator[str]:
     """Sentences: in what this device is unlike all that were measured."""
     measured = [
         machine_
-        for machine_ in list_table_machines()
+        for machine_ in list_board_table_machines()
         if strip_memory_size(machine_.name) in engine.devices
     ]
     if machine.process_nm not in {machine_.process_nm for machine_ in measured}:
@@ -241,23 +248,31 @@ def list_engine_extrapolations(
     if strip_memory_size(machine.name) not in engine.devices:
         outside = (
             f"the fit has no data for {machine.name}",
-            *list_unmeasured_engine_facts(engine, machine),
+            *list_device_facts_beyond_engine_fit(engine, machine),
         )
-    elements, (least, most) = work.weight_bytes / get_weight_bytes(precision), LAYER_WEIGHTS
+    elements, (least, most) = (
+        work.weight_bytes / get_bytes_per_layer_weight(precision),
+        LAYER_WEIGHTS,
+    )
     if not least <= elements <= most:
         models = f"models of {least / 1e9:g} to {most / 1e9:g} billion parameters were measured"
         outside += (f"{elements / 1e9:.3g} billion weights in the layers; {models}",)
     return outside
 
 
-def find_nearest_engine_run(
+def find_nearest_published_engine_run(
     engine: EngineFit, machine: Machine, precision: str, generation: GenerationEstimate
 ) -> PublishedFigure | None:
     """Return the published run that is most like this one."""
 
     def measure_distance(row: PublishedFigure) -> float:
         other = next(
-            (candidate for candidate in list_table_machines() if candidate.name == row.device), None
+            (
+                candidate
+                for candidate in list_board_table_machines()
+                if candidate.name == row.device
+            ),
+            None,
         )
         far = 1.0
         if other is not None:
@@ -423,36 +438,42 @@ class GenerationAnswer:
     notes: tuple[str, ...]
 
 
-def answer_generation(
-    question: Question, setting: DeviceAndPrices, generations: Sequence[GenerationEstimate]
+def predict_generation_time_and_cost(
+    question: Question,
+    device_and_prices: DeviceAndPrices,
+    generations: Sequence[GenerationEstimate],
 ) -> GenerationAnswer:
     """Return the prediction for each traced batch size.
 
     Raises ValueError when the device has no peak for the precision.
     """
-    first, device = generations[0], setting.device
+    first, device = generations[0], device_and_prices.device
     notes = (
         device.note,
         *first.model_notes,
         *_list_generation_notes(question),
-        setting.describe_unused_offers(),
+        device_and_prices.describe_unused_offers(),
     )
     return GenerationAnswer(
         first.name,
         device,
         question.engine,
-        question.number_type,
+        question.precision_or_default,
         " and ".join(first.cache.dtypes) if first.cache is not None else "none",
         first.prompt,
         question.generate,
         first.parameters,
         tuple(
             predict_generation_point(
-                generation, question.engine, question.number_type, device.machine, setting.offers
+                generation,
+                question.engine,
+                question.precision_or_default,
+                device.machine,
+                device_and_prices.offers,
             )
             for generation in generations
         ),
-        setting.prices,
+        device_and_prices.prices,
         tuple(filter(None, notes)),
     )
 
@@ -465,7 +486,7 @@ def _list_generation_notes(question: Question) -> Iterator[str]:
         )
     else:
         yield ("all sequences begin together. Times exclude queues, scheduling and the network")
-    if question.number_type == "fp8":
+    if question.precision_or_default == "fp8":
         yield (
             "fp8: weights of the layers and the cache; the head, embeddings and the scores of "
             "attention stay in 16 bits"
@@ -489,7 +510,7 @@ def predict_generation_steps(
         )
     return tuple(
         _predict_served_step(
-            measure_step_work(generation, phase, precision),
+            sum_generation_step_work(generation, phase, precision),
             phase.last_step_context,
             precision,
             machine,
@@ -498,7 +519,7 @@ def predict_generation_steps(
     )
 
 
-def measure_step_work(
+def sum_generation_step_work(
     generation: GenerationEstimate, phase: GenerationPhase, precision: str
 ) -> GenerationStepWork:
     """Return what a server does in a step, from its trace in 16 bits."""
@@ -506,7 +527,7 @@ def measure_step_work(
     head = [row for row in products if is_lm_head(row)]
     layers = [row for row in products if not is_lm_head(row)]
     other_layers = [row for row in phase.layers if not (row.macs and row.weight_bytes)]
-    share = get_weight_bytes(precision) / 2
+    share = get_bytes_per_layer_weight(precision) / 2
     return GenerationStepWork(
         phase.name == "prefill",
         generation.batch,
@@ -515,7 +536,9 @@ def measure_step_work(
         2.0 * sum(row.macs for row in head),
         float(sum(row.weight_bytes for row in head)),
         2.0 * sum(row.macs for row in other_layers),
-        float(phase.sum_measure("cache_read_bytes") + phase.sum_measure("cache_written_bytes")),
+        float(
+            phase.sum_layer_field("cache_read_bytes") + phase.sum_layer_field("cache_written_bytes")
+        ),
         len(products),
     )
 
@@ -544,26 +567,28 @@ def compute_weight_bytes_in_precision(generation: GenerationEstimate, precision:
 
 
 def _predict_served_step(
-    work: GenerationStepWork, context: int, precision: str, machine: Machine
+    work: GenerationStepWork, context_tokens: int, precision: str, machine: Machine
 ) -> GenerationStepTime:
     fit = load_engine_fit()
-    seconds = predict_engine_seconds(fit.costs, work, precision, machine)
+    seconds = predict_engine_step_seconds(fit.costs, work, precision, machine)
     width, floor = (
-        compute_engine_interval(fit, machine, work.prefill),
-        compute_engine_floor(work, precision, machine),
+        compute_engine_interval_factor(fit, machine, work.prefill),
+        compute_engine_step_floor_seconds(work, precision, machine),
     )
     limit = "arithmetic"
-    if work.overhead_seconds(fit.costs) > seconds / 2:
+    if work.compute_overhead_seconds(fit.costs) > seconds / 2:
         limit = "host"
     elif work.moved_bytes / machine.bytes_per_second >= floor:
         limit = "bandwidth"
     time = Span(seconds, max(seconds / width, floor), seconds * width)
-    return GenerationStepTime(time, floor, limit, context)
+    return GenerationStepTime(time, floor, limit, context_tokens)
 
 
-def make_eager_step(generation: GenerationEstimate, trace: Estimate, precision: str) -> StepSpec:
+def build_eager_step_spec(
+    generation: GenerationEstimate, trace: Estimate, precision: str
+) -> StepSpec:
     """Return a step of eager mode as the fit of whole steps sees it."""
-    works = list_operations(trace.ops, generation.batch)
+    works = list_forward_operations_per_sample(trace.ops, generation.batch)
     return StepSpec(
         generation.name, "llm", works, generation.batch, False, precision, "", generation.parameters
     )
@@ -576,13 +601,19 @@ def _predict_eager_step(
     precision: str,
     machine: Machine,
 ) -> GenerationStepTime:
-    fit, case = published.load_shipped_fit("gpu"), make_eager_step(generation, trace, precision)
+    fit, case = (
+        published.load_shipped_fit("gpu"),
+        build_eager_step_spec(generation, trace, precision),
+    )
     peak, _, rate = published.get_product_depthwise_and_byte_peaks(machine, precision)
-    moved, flops = phase.sum_measure("bytes") / rate, phase.totals.flops / peak
-    bounds, bare = published.compute_step_bounds(fit, case, machine), max(moved, flops)
+    moved, flops = phase.sum_layer_field("bytes") / rate, phase.totals.flops / peak
+    bounds, bare = (
+        published.compute_host_time_and_interval_factors(fit, case, machine),
+        max(moved, flops),
+    )
     # without autocast, in whatever type
-    host = published.predict_host_seconds(fit, replace(case, precision="fp32"))
-    gpu = max(published.predict_gpu_seconds(fit, case, machine), moved)
+    host = published.predict_host_launch_seconds(fit, replace(case, precision="fp32"))
+    gpu = max(published.predict_device_step_seconds(fit, case, machine), moved)
     wider = 1.0 if phase.name == "prefill" else published.WIDER
     step_seconds = bounds._replace(
         host=host, gpu_width=bounds.gpu_width**wider, host_width=bounds.host_width**wider
@@ -590,7 +621,7 @@ def _predict_eager_step(
     rates = published.scale_fit_to_machine(fit, case, machine).rates
     fixed = sum(
         rates[part_index] * amount
-        for part_index, amount in published.list_part_amounts(case)
+        for part_index, amount in published.list_nonzero_part_amounts(case)
         if published.KINDS[part_index] == "H"
     )
     works = "overhead" if fixed > gpu / 2 else "bandwidth" if moved >= flops else "arithmetic"
@@ -603,13 +634,13 @@ def _predict_eager_step(
     )
 
 
-def sum_step_times(steps: Sequence[GenerationStepTime], generate: int) -> Span:
+def integrate_generation_time(steps: Sequence[GenerationStepTime], generated_tokens: int) -> Span:
     """Return the time of prefill and all steps of decode, which lie on a line between the first and
     the last."""
     if len(steps) < 3:
         return steps[0].time
     prefill, first, last = (step.time for step in steps)
-    pairs = (generate - 1) / 2
+    pairs = (generated_tokens - 1) / 2
     return Span(
         prefill.value + pairs * (first.value + last.value),
         prefill.low + pairs * (first.low + last.low),
@@ -617,7 +648,9 @@ def sum_step_times(steps: Sequence[GenerationStepTime], generate: int) -> Span:
     )
 
 
-def compute_token_cost(prices: Sequence[Price], rate: Span) -> TokenCost | None:
+def compute_cheapest_token_cost(
+    prices: Sequence[Price], tokens_per_second: Span
+) -> TokenCost | None:
     """Return the cost at the lowest price an hour of one GPU; an instance of several is taken to
     have them all at work."""
     hourly_prices = [(price.on_demand / price.count, price) for price in prices if price.on_demand]
@@ -625,7 +658,14 @@ def compute_token_cost(prices: Sequence[Price], rate: Span) -> TokenCost | None:
         return None
     hour, price = min(hourly_prices, key=lambda pair: pair[0])
     dollars = hour / 3600 * MILLION
-    return TokenCost(price, Span(dollars / rate.value, dollars / rate.high, dollars / rate.low))
+    return TokenCost(
+        price,
+        Span(
+            dollars / tokens_per_second.value,
+            dollars / tokens_per_second.high,
+            dollars / tokens_per_second.low,
+        ),
+    )
 
 
 class GenerationGrounds(NamedTuple):
@@ -637,15 +677,15 @@ class GenerationGrounds(NamedTuple):
     coverage: float | None
 
 
-def _describe_eager_grounds(
+def _describe_eager_prediction_basis(
     generation: GenerationEstimate, precision: str, machine: Machine
 ) -> GenerationGrounds:
     """Return what a prediction of eager mode rests on: the fit of whole steps."""
     fit, case = (
         published.load_shipped_fit("gpu"),
-        make_eager_step(generation, generation.prefill, precision),
+        build_eager_step_spec(generation, generation.prefill, precision),
     )
-    outside = published.list_extrapolations(fit, case, machine)
+    outside = published.list_fit_extrapolations(fit, case, machine)
     if generation.decode:
         outside = (*outside, NO_DECODE)
     coverage = published.COVERED if not outside else None
@@ -653,19 +693,19 @@ def _describe_eager_grounds(
     return GenerationGrounds(published.describe_fit_source(fit), nearest, outside, coverage)
 
 
-def _describe_served_grounds(
+def _describe_served_prediction_basis(
     generation: GenerationEstimate, precision: str, machine: Machine
 ) -> GenerationGrounds:
     engine = load_engine_fit()
     outside = list_engine_extrapolations(
         engine,
         machine,
-        measure_step_work(generation, generation.get_phase("prefill"), precision),
+        sum_generation_step_work(generation, generation.get_phase("prefill"), precision),
         precision,
     )
     if generation.active_parameters is not None:
         outside = (*outside, "no mixture of experts was measured")
-    nearest, row = None, find_nearest_engine_run(engine, machine, precision, generation)
+    nearest, row = None, find_nearest_published_engine_run(engine, machine, precision, generation)
     if row is not None:
         batch = f"batch {row.batch:,}" if row.batch else "as many sequences at once as fit"
         nearest = (
@@ -693,17 +733,19 @@ def predict_generation_point(
         predict_generation_steps(generation, engine, precision, machine),
         generation.generate + 1,
     )
-    total, tokens = sum_step_times(steps, generated), generation.batch * generated
+    total, tokens = integrate_generation_time(steps, generated), generation.batch * generated
     rate = Span(tokens / total.value, tokens / total.high, tokens / total.low)
     memory = GenerationMemory(
         generation.batch,
         compute_weight_bytes_in_precision(generation, precision),
         float(generation.cache.bytes_at_end) if generation.cache is not None else 0.0,
-        get_default_reserve(machine.kind),
+        get_default_reserve_bytes(machine.kind),
         machine.memory_bytes,
     )
     first, last = (steps[1], steps[2]) if len(steps) > 2 else (None, None)
-    grounds = _describe_eager_grounds if engine == "eager" else _describe_served_grounds
+    grounds = (
+        _describe_eager_prediction_basis if engine == "eager" else _describe_served_prediction_basis
+    )
     return GenerationPoint(
         generation.batch,
         steps[0],
@@ -713,5 +755,5 @@ def predict_generation_point(
         rate,
         memory,
         *grounds(generation, precision, machine),
-        compute_token_cost(offers, rate) if memory.fits is not False else None,
+        compute_cheapest_token_cost(offers, rate) if memory.fits is not False else None,
     )

@@ -29,7 +29,7 @@ from perfctl.orchestrator.counts.hardware.machines import Machine
 from perfctl.orchestrator.predict import predict, published, step_parts
 from perfctl.orchestrator.predict.fit import (
     StepFit,
-    list_features_outside,
+    list_features_outside_fit_range,
     predict_step_times,
     split_seconds_into_phases,
 )
@@ -44,7 +44,7 @@ from perfctl.orchestrator.predict.predict import (
     Evidence,
     OwnFitSource,
     PublishedSource,
-    choose_source,
+    choose_best_time_source,
 )
 from perfctl.orchestrator.predict.published import UNIT, ShippedFit
 from perfctl.orchestrator.predict.step_parts import (
@@ -122,30 +122,30 @@ class DeviceCosts:
     """(device, precision) -> its rows. Without those that a device has no peak for."""
 
 
-def compute_network_amounts(
-    works: Sequence[Operation], parameters: int, largest: int
+def compute_network_part_amounts(
+    works: Sequence[Operation], parameters: int, max_batch: int
 ) -> NetworkAmounts:
     """``largest``: the last batch size."""
     case = StepSpec(
-        "", "", step_parts.merge_operations(works), 1, True, "fp32", OPTIMIZERS[0], parameters
+        "", "", step_parts.merge_equal_operations(works), 1, True, "fp32", OPTIMIZERS[0], parameters
     )
     optimizers = {
-        name: tuple(_compute_optimizer_amounts(replace(case, optimizer=name)))
+        name: tuple(_compute_optimizer_part_amounts(replace(case, optimizer=name)))
         for name in OPTIMIZERS
     }
     steps = {
-        size: _compute_step_amounts(replace(case, precision=name), size, largest)
+        size: _compute_step_part_amounts(replace(case, precision=name), size, max_batch)
         for size, name in TYPES.items()
     }
     return NetworkAmounts(
-        steps, optimizers, published.count_started_operations(works, training=True)
+        steps, optimizers, published.count_weighted_host_starts(works, training=True)
     )
 
 
-def _compute_optimizer_amounts(case: StepSpec) -> Iterable[GroupAmount]:
+def _compute_optimizer_part_amounts(case: StepSpec) -> Iterable[GroupAmount]:
     """Return the amounts of the optimizer's update, which are equal at every batch size."""
     sums: dict[str, float] = defaultdict(float)
-    for row in step_parts.iterate_part_amounts(case, UNIT):
+    for row in step_parts.iterate_weighted_part_seconds(case, UNIT):
         if row.group == "optimizer":
             sums[row.part] += row.amount
     return (
@@ -155,7 +155,9 @@ def _compute_optimizer_amounts(case: StepSpec) -> Iterable[GroupAmount]:
     )
 
 
-def _compute_step_amounts(case: StepSpec, size: int, largest: int) -> tuple[GroupAmount, ...]:
+def _compute_step_part_amounts(
+    case: StepSpec, element_bytes: int, max_batch: int
+) -> tuple[GroupAmount, ...]:
     """Each operation's parts are straight between the batch sizes at which it outgrows a cache:
     they are added up as slopes."""
     starts: dict[tuple[str, str], float] = defaultdict(float)
@@ -165,14 +167,18 @@ def _compute_step_amounts(case: StepSpec, size: int, largest: int) -> tuple[Grou
         batches = sorted(
             {
                 1,
-                largest,
-                *(bend for bend in step_parts.list_bend_batches(work, size) if 1 < bend < largest),
+                max_batch,
+                *(
+                    bend
+                    for bend in step_parts.list_cache_overflow_batches(work, element_bytes)
+                    if 1 < bend < max_batch
+                ),
             }
         )
         part_sums: list[dict[str, float]] = []
         for batch in batches:
             sums: dict[str, float] = defaultdict(float)
-            for part, amount in step_parts.list_part_seconds(
+            for part, amount in step_parts.list_operation_part_seconds(
                 work, replace(case, batch=batch), UNIT
             ):
                 if not part.endswith(" optimizer"):
@@ -188,7 +194,7 @@ def _compute_step_amounts(case: StepSpec, size: int, largest: int) -> tuple[Grou
                     slope = rise
     starts["overhead", "step forward"] = step_parts.MILLISECOND
     keyed_points = (
-        (*key, _integrate_slopes(start, turns.get(key, {}), largest))
+        (*key, _integrate_slopes(start, turns.get(key, {}), max_batch))
         for key, start in starts.items()
     )
     return tuple(
@@ -198,17 +204,17 @@ def _compute_step_amounts(case: StepSpec, size: int, largest: int) -> tuple[Grou
     )
 
 
-def _integrate_slopes(start: float, turns: Mapping[int, float], largest: int) -> Points:
+def _integrate_slopes(start: float, slope_changes: Mapping[int, float], max_batch: int) -> Points:
     """From the first value and the changes of slope, with as few points as :data:`CLOSE` allows."""
-    points, slope = [(1, start)], turns.get(1, 0.0)
-    for batch in (*sorted(turn for turn in turns if turn > 1), largest):
+    points, slope = [(1, start)], slope_changes.get(1, 0.0)
+    for batch in (*sorted(turn for turn in slope_changes if turn > 1), max_batch):
         before, value = points[-1]
         points.append((batch, value + slope * (batch - before)))
-        slope += turns.get(batch, 0.0)
-    return tuple(thin_points(points, CLOSE))
+        slope += slope_changes.get(batch, 0.0)
+    return tuple(simplify_polyline(points, CLOSE))
 
 
-def compute_device_costs(
+def compute_device_part_costs(
     fit: ShippedFit, machines: Iterable[Machine], precisions: Iterable[str]
 ) -> DeviceCosts:
     """Of GPUs; a device without a peak for a precision is left out there."""
@@ -220,11 +226,11 @@ def compute_device_costs(
             try:
                 machine_row, other_rows = (
                     published.scale_fit_to_machine(fit, case, machine).rates,
-                    published.list_bounding_rates(fit, case, machine),
+                    published.list_upper_bound_rates(fit, case, machine),
                 )
             except ValueError:
                 continue
-            bounds = published.compute_step_bounds(fit, case, machine)
+            bounds = published.compute_host_time_and_interval_factors(fit, case, machine)
             undominated = [
                 machine_row,
                 *(row for row in other_rows if not _is_never_cheaper(row, machine_row)),
@@ -331,7 +337,7 @@ class TimeGrid:
     splits: list[StepSplit] = field(default_factory=list)
 
 
-def compute_time_grid(
+def compute_training_time_grid(
     network: GridNetwork,
     machines: Sequence[Machine],
     measured: Sequence[StepMeasurement] = (),
@@ -339,7 +345,7 @@ def compute_time_grid(
     published: ShippedFit | None = None,
 ) -> TimeGrid:
     """Return the training times of one network. Equal curves are stored once."""
-    maker = _GridBuilder(replace(network, works=step_parts.merge_operations(network.works)))
+    maker = _GridBuilder(replace(network, works=step_parts.merge_equal_operations(network.works)))
     for machine in machines:
         machine_steps = [step for step in measured if step.machine == machine.name]
         for precision, optimizer in product(PRECISIONS, OPTIMIZERS):
@@ -347,18 +353,19 @@ def compute_time_grid(
     return maker.grid
 
 
-def sample_curve(
-    knots_at: Callable[[Sequence[int]], Iterable[tuple[float, float, float]]], steps: int = 2
+def sample_curve_adaptively(
+    evaluate_batches: Callable[[Sequence[int]], Iterable[tuple[float, float, float]]],
+    points_per_octave: int = 2,
 ) -> Curve:
     """Return a function of batch sizes as knots. ``steps``: points sampled per octave at least.
 
     Every call of ``at`` asks for many batch sizes, because a fitted model takes as long for one as
     for hundreds.
     """
-    first = sorted({round(2 ** (n / steps)) for n in range(16 * steps + 1)})
+    first = sorted({round(2 ** (n / points_per_octave)) for n in range(16 * points_per_octave + 1)})
     knot_at = {
         batch: CurveKnot(batch, *values)
-        for batch, values in zip(first, knots_at(first), strict=True)
+        for batch, values in zip(first, evaluate_batches(first), strict=True)
     }
     open_pairs = list(pairwise(first))
     while middles := {
@@ -367,7 +374,7 @@ def sample_curve(
         batches = list(middles.values())
         knot_at |= {
             batch: CurveKnot(batch, *values)
-            for batch, values in zip(batches, knots_at(batches), strict=True)
+            for batch, values in zip(batches, evaluate_batches(batches), strict=True)
         }
         open_pairs = [
             pair
@@ -375,7 +382,7 @@ def sample_curve(
             if not _is_straight_between(knot_at[a], knot_at[middle], knot_at[b])
             for pair in ((a, middle), (middle, b))
         ]
-    return tuple(thin_points([knot_at[batch] for batch in sorted(knot_at)], TOLERANCE))
+    return tuple(simplify_polyline([knot_at[batch] for batch in sorted(knot_at)], TOLERANCE))
 
 
 def _is_straight_between(first: CurveKnot, middle: CurveKnot, right: CurveKnot) -> bool:
@@ -386,17 +393,19 @@ def _is_straight_between(first: CurveKnot, middle: CurveKnot, right: CurveKnot) 
     )
 
 
-def thin_points(points: Sequence[Point], tolerance: float) -> Iterator[Point]:
+def simplify_polyline(points: Sequence[Point], tolerance: float) -> Iterator[Point]:
     """Those of ``points`` (batch, values) that lines between need to be within ``tolerance`` of
     all, as a share of each."""
     yield points[0]
     index = 0
     while index < len(points) - 1:
-        index = _find_line_end(points, index, tolerance)
+        index = _find_farthest_line_end(points, index, tolerance)
         yield points[index]
 
 
-def _find_line_end(points: Sequence[tuple[float, ...]], start: int, tolerance: float) -> int:
+def _find_farthest_line_end(
+    points: Sequence[tuple[float, ...]], start: int, tolerance: float
+) -> int:
     """Return the last point that a line from ``start`` reaches within the tolerance of all points
     between."""
     first, *origin = points[start]
@@ -427,7 +436,7 @@ class _GridBuilder:
         self.floors = step_parts.list_operation_floors(network.works, training=True)
         self.known: dict[Hashable, int] = {}
         self.floor_at = cache(
-            lambda rates, batch: step_parts.sum_operation_floors(self.floors, batch, rates)
+            lambda rates, batch: step_parts.sum_operation_floor_seconds(self.floors, batch, rates)
         )
         self.beyond: dict[Hashable, tuple[tuple[int, tuple[str, ...]], ...]] = {}
 
@@ -442,7 +451,9 @@ class _GridBuilder:
     ) -> None:
         case = self.network.make_step_spec(PROBE, precision, optimizer)
         try:
-            source, why_not = choose_source(case, machine, Evidence(measured, fits, published))
+            source, why_not = choose_best_time_source(
+                case, machine, Evidence(measured, fits, published)
+            )
         except ValueError as error:
             self.grid.cells.append(GridCell("", str(error)))
             return
@@ -460,7 +471,9 @@ class _GridBuilder:
             cell = self._add_roofline_curve(cell, case, machine)
         self.grid.cells.append(cell)
 
-    def _add_once(self, into: list[Made], key: Hashable, make: Callable[[], Made]) -> int:
+    def _add_once_and_get_index(
+        self, into: list[Made], key: Hashable, make: Callable[[], Made]
+    ) -> int:
         if (id(into), key) not in self.known:
             self.known[id(into), key] = len(into)
             into.append(make())
@@ -468,7 +481,7 @@ class _GridBuilder:
 
     def _add_roofline_curve(self, cell: GridCell, case: StepSpec, machine: Machine) -> GridCell:
         rates = step_parts.get_peak_rates(machine, case.precision)
-        fp32, host = case.precision == "fp32", predict.compute_start_seconds(case, machine)
+        fp32, host = case.precision == "fp32", predict.compute_host_launch_seconds(case, machine)
         update = compute_optimizer_seconds(case.parameters, case.optimizer, machine)
 
         def predict_batches(batches: Sequence[int]) -> Iterator[tuple[float, float, float]]:
@@ -477,11 +490,13 @@ class _GridBuilder:
                     self.floor_at(rates, batch) + update, case.precision, host
                 )
 
-        curve = self._add_once(
-            self.grid.curves, (rates, fp32, host, update), lambda: sample_curve(predict_batches)
+        curve = self._add_once_and_get_index(
+            self.grid.curves,
+            (rates, fp32, host, update),
+            lambda: sample_curve_adaptively(predict_batches),
         )
-        split = self._add_once(
-            self.grid.splits, rates, lambda: compute_step_split(None, case, machine)
+        split = self._add_once_and_get_index(
+            self.grid.splits, rates, lambda: split_step_by_work_and_limit(None, case, machine)
         )
         return replace(cell, curve=curve, split=split)
 
@@ -494,7 +509,7 @@ class _GridBuilder:
             for time in predict_step_times(fit, [replace(case, batch=batch) for batch in batches]):
                 yield time.seconds, time.low, time.high
 
-        def predict_backward(batches: Sequence[int]) -> Iterator[tuple[float, float, float]]:
+        def predict_backward_share(batches: Sequence[int]) -> Iterator[tuple[float, float, float]]:
             for batch in batches:
                 yield (
                     split_seconds_into_phases(fit, replace(case, batch=batch), 1.0).get(
@@ -503,56 +518,62 @@ class _GridBuilder:
                 ) * 3
 
         if key not in self.beyond:
-            self.beyond[key] = tuple(self._find_range_changes(fit, case))
+            self.beyond[key] = tuple(self._find_fit_range_changes_by_batch(fit, case))
         splits_phases = "backward" in fit.phases
         return replace(
             cell,
-            curve=self._add_once(curves, key, lambda: sample_curve(predict_batches, 8)),
-            backward=self._add_once(
-                curves, ("backward", key), lambda: sample_curve(predict_backward)
+            curve=self._add_once_and_get_index(
+                curves, key, lambda: sample_curve_adaptively(predict_batches, 8)
+            ),
+            backward=self._add_once_and_get_index(
+                curves, ("backward", key), lambda: sample_curve_adaptively(predict_backward_share)
             )
             if splits_phases
             else None,
-            split=self._add_once(
-                self.grid.splits, fit.name, lambda: compute_step_split(fit, case, machine)
+            split=self._add_once_and_get_index(
+                self.grid.splits, fit.name, lambda: split_step_by_work_and_limit(fit, case, machine)
             ),
             beyond=self.beyond[key],
         )
 
-    def _find_range_changes(
+    def _find_fit_range_changes_by_batch(
         self, fit: StepFit, case: StepSpec
     ) -> Iterator[tuple[int, tuple[str, ...]]]:
         @cache
-        def describe_outside(batch: int) -> tuple[str, ...]:
-            return predict.describe_features_outside(
-                list_features_outside(fit, replace(case, batch=batch))
+        def describe_features_outside_fit(batch: int) -> tuple[str, ...]:
+            return predict.describe_features_outside_fit_range(
+                list_features_outside_fit_range(fit, replace(case, batch=batch))
             )
 
-        yield 1, describe_outside(1)
+        yield 1, describe_features_outside_fit(1)
         open_pairs = [(2**n, 2 ** (n + 1)) for n in range(15, -1, -1)]
         while open_pairs:
             a, b = open_pairs.pop()
-            if describe_outside(a) == describe_outside(b):
+            if describe_features_outside_fit(a) == describe_features_outside_fit(b):
                 continue
             if b - a == 1:
-                yield b, describe_outside(b)
+                yield b, describe_features_outside_fit(b)
             else:
                 middle = (a + b) // 2
                 open_pairs += ((middle, b), (a, middle))
 
 
-def compute_step_split(fit: StepFit | None, case: StepSpec, machine: Machine) -> StepSplit:
+def split_step_by_work_and_limit(
+    fit: StepFit | None, case: StepSpec, machine: Machine
+) -> StepSplit:
     """Return the shares of a step by the costs of a fit, or by the peaks alone."""
-    costs = predict.list_part_costs(fit)
+    costs = predict.get_cost_by_part(fit)
     rows: Rows = defaultdict(lambda: [0.0] * len(OCTETS))
     for octet, batch in enumerate(OCTETS):
-        for row in step_parts.iterate_part_amounts(replace(case, batch=batch), machine, costs):
+        for row in step_parts.iterate_weighted_part_seconds(
+            replace(case, batch=batch), machine, costs
+        ):
             if row.group != "optimizer":
                 rows[row.group, LIMIT_OF[row.part]][octet] += row.amount
     optimizers: dict[str, tuple[WorkShare, ...]] = {}
     for name in OPTIMIZERS:
         updates: Rows = defaultdict(lambda: [0.0] * len(OCTETS))
-        for row in step_parts.iterate_part_amounts(
+        for row in step_parts.iterate_weighted_part_seconds(
             replace(case, batch=1, optimizer=name), machine, costs
         ):
             if row.group == "optimizer":

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from perfctl.orchestrator.counts.hardware import machines
 from perfctl.orchestrator.counts.hardware.machines import Device, Machine, format_machine_name
 from perfctl.orchestrator.errors import ToolMissing, UsageError
-from perfctl.orchestrator.estimate.flops.formulas import count_state_values
-from perfctl.orchestrator.predict.fit import fit_steps, list_step_durations
+from perfctl.orchestrator.estimate.flops.formulas import count_optimizer_state_tensors
+from perfctl.orchestrator.predict.fit import fit_step_time_model, list_step_ns_without_data_loading
 from perfctl.orchestrator.predict.operations import (
     StepMeasurement,
     StepSpec,
-    list_operations,
-    list_plan_operations,
+    list_forward_operations_per_sample,
+    list_plan_forward_operations,
 )
 from perfctl.orchestrator.predict.predict import Evidence, PowerDraw
 from perfctl.records.timed_run import PowerReading, TimedRun
@@ -54,14 +54,14 @@ class StoreMeasurements(NamedTuple):
     power: tuple[PowerReading, ...] = ()
 
 
-def collect_measurements(
+def collect_fastest_step_measurements(
     runs: Iterable[TimedRun], power: Sequence[PowerReading]
 ) -> StoreMeasurements:
     """Return what these runs say, the fastest run of each step on each machine."""
     best: dict[tuple[object, ...], StepMeasurement] = {}
     kinds = {}
     for run in runs:
-        measured = convert_timed_run(run)
+        measured = convert_run_to_step_measurement(run)
         if measured is None:
             continue
         kinds[measured.machine] = run.device_kind
@@ -78,10 +78,10 @@ def collect_measurements(
     return StoreMeasurements(tuple(best.values()), kinds, tuple(power))
 
 
-def convert_timed_run(run: TimedRun) -> StepMeasurement | None:
+def convert_run_to_step_measurement(run: TimedRun) -> StepMeasurement | None:
     """None when no step was timed, the shapes are not known, or torch.compile replaced
     the operations."""
-    seconds = [length * SECOND for length in list_step_durations(run.steps)]
+    seconds = [length * SECOND for length in list_step_ns_without_data_loading(run.steps)]
     if (
         not seconds
         or not run.ops
@@ -96,11 +96,11 @@ def convert_timed_run(run: TimedRun) -> StepMeasurement | None:
     for step in run.steps:
         if step.phase in phases and step.duration_ns is not None:
             phases[step.phase].append(step.duration_ns * SECOND)
-    name, works = name_model_of_run(run.workload, run.variant), None
+    name, works = format_run_model_name(run.workload, run.variant), None
     # from its plan, as it is predicted; every other model from what was traced
     if run.workload == "families":
         with suppress(SpecError):
-            works = list_plan_operations(plan_model(name))
+            works = list_plan_forward_operations(plan_model(name))
     stepped = sum(
         prod(shape)
         for op in run.ops
@@ -113,11 +113,13 @@ def convert_timed_run(run: TimedRun) -> StepMeasurement | None:
         case=StepSpec(
             model=name,
             family=name.partition(":")[0],
-            works=works if works is not None else list_operations(run.ops, run.batch_size),
+            works=works
+            if works is not None
+            else list_forward_operations_per_sample(run.ops, run.batch_size),
             batch=run.batch_size,
             training=training,
             precision=run.precision,
-            optimizer=name_optimizer(run.ops) if training else "",
+            optimizer=infer_optimizer_name(run.ops) if training else "",
             # What the optimizer updates; without an optimizer, those of every layer.
             parameters=stepped
             or sum({op.layer: op.parameters for op in run.ops if op.parameters}.values()),
@@ -132,7 +134,7 @@ def convert_timed_run(run: TimedRun) -> StepMeasurement | None:
     )
 
 
-def name_model_of_run(workload: str, variant: str | None) -> str:
+def format_run_model_name(workload: str, variant: str | None) -> str:
     """Return the specification for a family's network, "torchvision:NAME" for torchvision, else
     workload and variant."""
     options = dict(part.partition("=")[::2] for part in (variant or "").split(" "))
@@ -152,64 +154,65 @@ def name_model_of_run(workload: str, variant: str | None) -> str:
     return options["model"]
 
 
-def name_optimizer(ops: Iterable[OpShape]) -> str:
+def infer_optimizer_name(ops: Iterable[OpShape]) -> str:
     """ "sgd", "momentum" or "adam" by how many values it keeps for each parameter; ""
     without one."""
     states = [
-        count_state_values(op)
+        count_optimizer_state_tensors(op)
         for op in ops
         if op.direction == "optimizer" and op.op.startswith("optim.")
     ]
     return BY_STATE[min(max(states), 2)] if states else ""
 
 
-def build_evidence(
-    there: StoreMeasurements,
+def build_prediction_evidence(
+    store_measurements: StoreMeasurements,
     devices: Sequence[Device],
-    store: Path,
-    note: Callable[[str], None] = lambda text: None,
+    store_path: Path,
+    report_progress: Callable[[str], None] = lambda text: None,
 ) -> Evidence:
     """Return the runs of the store, and fits to those on the devices; ``note`` hears of each
     fit."""
     machine_of = {device.machine.name: device.machine for device in devices}
     groups: dict[Group, list[StepMeasurement]] = defaultdict(list)
-    for record in there.measured:
+    for record in store_measurements.measured:
         if record.machine in machine_of:
             groups[record.machine, record.case.precision, record.case.training].append(record)
-    cpus = {name for name, kind in there.kinds.items() if kind == "cpu"}
+    cpus = {name for name, kind in store_measurements.kinds.items() if kind == "cpu"}
     notes = [
         note
         for name, machine in machine_of.items()
         if machine.kind == "cpu"
-        for note in _note_other_threads(name, cpus)
+        for note in _list_thread_mismatch_notes(name, cpus)
     ]
     large = {key: group for key, group in groups.items() if len(group) >= FEWEST}
-    fits, reasons = _fit_groups(large, machine_of, note)
+    fits, reasons = _fit_machine_groups(large, machine_of, report_progress)
     if groups and not large:
         most = max(map(len, groups.values()))
         notes.append(
-            f"{store} has at most {most} timed steps for one device and precision; a fit needs "
+            f"{store_path} has at most {most} timed steps for one device and precision; a fit "
+            f"needs "
             f"{FEWEST}"
         )
     power = tuple(
         PowerDraw(
             format_machine_name(reading.device, "gpu"),
-            name_model_of_run(reading.workload, reading.variant)
+            format_run_model_name(reading.workload, reading.variant)
             if reading.workload is not None
             else None,
             reading.watts,
             reading.readings,
         )
-        for reading in there.power
+        for reading in store_measurements.power
     )
-    return Evidence(there.measured, fits, power=power, notes=(*notes, *reasons))
+    return Evidence(store_measurements.measured, fits, power=power, notes=(*notes, *reasons))
 
 
-def _note_other_threads(requested: str, names: Set[str]) -> Iterator[str]:
+def _list_thread_mismatch_notes(requested: str, cpu_machine_names: Set[str]) -> Iterator[str]:
     cpu = requested.rpartition(", ")[0]
-    for name in sorted(names - {requested}):
-        if machines.parse_thread_count(cpu, requested) and (
-            threads := machines.parse_thread_count(cpu, name)
+    for name in sorted(cpu_machine_names - {requested}):
+        if machines.parse_machine_name_thread_count(cpu, requested) and (
+            threads := machines.parse_machine_name_thread_count(cpu, name)
         ):
             yield (
                 f"the results database has runs on {name}, which counts as another machine. Run "
@@ -217,10 +220,10 @@ def _note_other_threads(requested: str, names: Set[str]) -> Iterator[str]:
             )
 
 
-def _fit_groups(
+def _fit_machine_groups(
     groups: Mapping[Group, list[StepMeasurement]],
     machine_of: Mapping[str, Machine],
-    note: Callable[[str], None],
+    report_progress: Callable[[str], None],
 ) -> tuple[tuple[StepFit, ...], tuple[str, ...]]:
     """Return (fits, why there is none of a group)."""
     fits, notes = [], []
@@ -229,9 +232,9 @@ def _fit_groups(
             f"{len(group)} steps measured on {name}, {precision}, "
             f"{'training' if training else 'inference'}"
         )
-        note(f"fitting {label}")
+        report_progress(f"fitting {label}")
         try:
-            fits.append(fit_steps(label, group, machine_of[name]))
+            fits.append(fit_step_time_model(label, group, machine_of[name]))
         except UsageError as error:
             notes.append(f"{label}: {error}")
         except ToolMissing as error:

@@ -22,11 +22,11 @@ from perfctl.orchestrator.estimate.flops.engine import (
 from perfctl.orchestrator.estimate.flops.formulas import (
     ADDED,
     CONVOLUTIONS,
-    count_largest_input,
-    count_output_elements,
+    count_first_output_elements,
+    count_largest_input_elements,
     get_convolution_shapes,
-    get_shape,
-    read_flag,
+    get_shape_or_empty,
+    read_boolean_attribute,
     read_integer_of_attribute,
     read_integers_of_attribute,
 )
@@ -142,7 +142,7 @@ class Operation(NamedTuple):
     """The input of the operation needs no gradient: there is no grad_input."""
 
     @property
-    def is_of_weights(self) -> bool:
+    def works_on_weights_only(self) -> bool:
         """Works on parameters alone, such as their standardisation: ``weights`` is all that it
         reads and writes, once a step."""
         return bool(
@@ -150,7 +150,7 @@ class Operation(NamedTuple):
         )
 
     @property
-    def is_counter(self) -> bool:
+    def is_counter_update(self) -> bool:
         """Counts something of a module, such as the batches of batch norm: no elements, and
         no gradient."""
         return not (self.macs or self.inputs or self.outputs or self.weights)
@@ -200,12 +200,14 @@ class StepMeasurement:
     """(layer, direction) -> seconds of a step. Empty: not measured by layer."""
 
 
-def get_element_bytes(precision: str) -> int:
+def get_activation_element_bytes(precision: str) -> int:
     """Of one activation in memory: tf32 is stored as fp32."""
     return {"fp64": 8, "fp16": 2, "bf16": 2, "int8": 1, "fp8": 1}.get(precision, 4)
 
 
-def list_operations(ops: Iterable[OpShape], batch: int = 1) -> tuple[Operation, ...]:
+def list_forward_operations_per_sample(
+    ops: Iterable[OpShape], traced_batch: int = 1
+) -> tuple[Operation, ...]:
     """Return the forward operations of a step traced at ``batch`` samples, in order, each for one
     sample.
 
@@ -214,17 +216,24 @@ def list_operations(ops: Iterable[OpShape], batch: int = 1) -> tuple[Operation, 
     no grad_input; without backward rows it is the first one with weights.
     """
     ordered = sorted(ops, key=lambda op: op.position)
-    forward = [op for op in ordered if op.direction == "forward" and not read_flag(op, "recompute")]
+    forward = [
+        op
+        for op in ordered
+        if op.direction == "forward" and not read_boolean_attribute(op, "recompute")
+    ]
     backward = [op for op in ordered if op.direction == "backward"]
-    makers = (_measure_convolution, _measure_product, _measure_recurrent)
+    makers = (_compute_convolution_sizes, _compute_matrix_product_sizes, _compute_recurrent_sizes)
     weighted = [
         index
         for index, op in enumerate(forward)
-        if op.parameters and _choose_figure_function(op) in makers
+        if op.parameters and _choose_operation_size_function(op) in makers
     ]
     needless = [index for index in weighted if not _needs_grad_input(forward[index], backward)]
     first = needless if backward else weighted[:1]
-    return tuple(_build_operation(op, batch, index in first) for index, op in enumerate(forward))
+    return tuple(
+        _build_per_sample_operation(op, traced_batch, index in first)
+        for index, op in enumerate(forward)
+    )
 
 
 def _needs_grad_input(op: OpShape, backward: list[OpShape]) -> bool:
@@ -233,19 +242,21 @@ def _needs_grad_input(op: OpShape, backward: list[OpShape]) -> bool:
     if op.op in CONVOLUTIONS:
         return any(
             read_integers_of_attribute(each, "output_mask")[0]
-            and get_shape(each.inputs, 1) == get_shape(op.inputs, 0)
+            and get_shape_or_empty(each.inputs, 1) == get_shape_or_empty(op.inputs, 0)
             for each in masks
             if read_integers_of_attribute(each, "output_mask")
         )
-    if _choose_figure_function(op) is _measure_recurrent:
-        return read_flag(op, "needs_input")
+    if _choose_operation_size_function(op) is _compute_recurrent_sizes:
+        return read_boolean_attribute(op, "needs_input")
     return any(
         each.op in PRODUCTS and each.attributes.get("role") == "grad_input" for each in layer_ops
     )
 
 
-def _build_operation(op: OpShape, batch: int, first: bool) -> Operation:
-    figures = (*_choose_figure_function(op)(op, batch), 1, 1, 1)[:11]
+def _build_per_sample_operation(
+    op: OpShape, traced_batch: int, needs_no_grad_input: bool
+) -> Operation:
+    figures = (*_choose_operation_size_function(op)(op, traced_batch), 1, 1, 1)[:11]
     kind, macs, inputs, outputs, weights, rows, columns, depth, groups, kernel, stride = figures
     if kind not in HEAVY:
         shapes = [shape for shape in (*op.inputs, *op.outputs) if shape is not None]
@@ -254,40 +265,43 @@ def _build_operation(op: OpShape, batch: int, first: bool) -> Operation:
         result = next((shape for shape in op.outputs if shape), None)
         if is_integer and not any(shapes):  # a counter, such as ``num_batches_tracked += 1``
             inputs, outputs, weights = 0.0, 0.0, 0.0
-        elif batch > 1 and result is not None and result[0] == 1:
+        elif traced_batch > 1 and result is not None and result[0] == 1:
             inputs, outputs, weights = 0.0, 0.0, inputs + outputs
     return Operation(
         op.layer,
         kind,
         op.calls,
-        macs / batch,
-        inputs / batch,
-        outputs / batch,
+        macs / traced_batch,
+        inputs / traced_batch,
+        outputs / traced_batch,
         weights,
-        rows / batch,
+        rows / traced_batch,
         columns,
         depth,
         groups,
         kernel,
         stride,
-        first,
+        needs_no_grad_input,
     )
 
 
-def _choose_figure_function(op: OpShape) -> Callable[[OpShape, int], Figures]:
+def _choose_operation_size_function(op: OpShape) -> Callable[[OpShape, int], Figures]:
     """Return the function that gives the figures of an operation of this kind."""
     if op.op not in PRODUCTS:
-        return _measure_elementwise
+        return _compute_non_product_sizes
     if op.op in CONVOLUTIONS:
-        return _measure_convolution
+        return _compute_convolution_sizes
     if op.op in ("perfctl.lstm", "perfctl.gru", "perfctl.rnn"):
-        return _measure_recurrent
-    return _measure_attention if "attention" in op.op else _measure_product
+        return _compute_recurrent_sizes
+    return _compute_attention_sizes if "attention" in op.op else _compute_matrix_product_sizes
 
 
-def _measure_convolution(op: OpShape, batch: int) -> Figures:
+def _compute_convolution_sizes(op: OpShape, batch: int) -> Figures:
     data, weight, result = get_convolution_shapes(op)
-    transposed, groups = read_flag(op, "transposed"), read_integer_of_attribute(op, "groups", 1)
+    transposed, groups = (
+        read_boolean_attribute(op, "transposed"),
+        read_integer_of_attribute(op, "groups", 1),
+    )
     positions = (data if transposed else result)[2:]
     rows, area = data[0] * prod(positions), prod(weight[2:])
     # In a transposed convolution every input position meets C/g inputs and (K/g x area) weights.
@@ -297,15 +311,18 @@ def _measure_convolution(op: OpShape, batch: int) -> Figures:
         else (weight[0] / groups, prod(weight[1:]))
     )
     kind = "transposed_conv" if transposed else "grouped_conv" if groups > 1 else "conv"
-    weights = prod(weight) + (result[1] if read_flag(op, "bias") else 0)
+    weights = prod(weight) + (result[1] if read_boolean_attribute(op, "bias") else 0)
     stride = (read_integers_of_attribute(op, "stride") or (1,))[0]
     macs = rows * prod(weight)
     return kind, macs, prod(data), prod(result), weights, rows, columns, depth, groups, area, stride
 
 
-def _measure_product(op: OpShape, batch: int) -> Figures:
+def _compute_matrix_product_sizes(op: OpShape, batch: int) -> Figures:
     offset = 1 if op.op in ADDED else 0
-    first_shape, right = get_shape(op.inputs, offset), get_shape(op.inputs, offset + 1)
+    first_shape, right = (
+        get_shape_or_empty(op.inputs, offset),
+        get_shape_or_empty(op.inputs, offset + 1),
+    )
     outputs = float(sum(prod(shape) for shape in op.outputs if shape is not None))
     if op.op == "aten.linear":
         right = tuple(reversed(right))
@@ -355,8 +372,8 @@ def _measure_product(op: OpShape, batch: int) -> Figures:
     )
 
 
-def _measure_attention(op: OpShape, batch: int) -> Figures:
-    query, key, value = (get_shape(op.inputs, index) for index in range(3))
+def _compute_attention_sizes(op: OpShape, batch: int) -> Figures:
+    query, key, value = (get_shape_or_empty(op.inputs, index) for index in range(3))
     heads, rows, columns, depth = prod(query[:-2]), query[-2], key[-2], query[-1] + value[-1]
     inputs = float(prod(query) + prod(key) + prod(value))
     macs = heads * rows * columns * depth
@@ -373,7 +390,7 @@ def _measure_attention(op: OpShape, batch: int) -> Figures:
     )
 
 
-def _measure_recurrent(op: OpShape, batch: int) -> Figures:
+def _compute_recurrent_sizes(op: OpShape, batch: int) -> Figures:
     part = PRODUCTS[op.op](op)[0]
     rows = read_integer_of_attribute(op, "rows")
     columns = {"perfctl.lstm": 4, "perfctl.gru": 3}.get(op.op, 1) * read_integer_of_attribute(
@@ -383,7 +400,7 @@ def _measure_recurrent(op: OpShape, batch: int) -> Figures:
     return (
         "rnn",
         part.macs,
-        count_largest_input(op),
+        count_largest_input_elements(op),
         part.output_elements,
         op.parameters,
         rows,
@@ -392,7 +409,7 @@ def _measure_recurrent(op: OpShape, batch: int) -> Figures:
     )
 
 
-def _measure_elementwise(op: OpShape, batch: int) -> Figures:
+def _compute_non_product_sizes(op: OpShape, batch: int) -> Figures:
     """Without multiply-adds, or without a formula (kind other)."""
     inputs = float(sum(prod(shape) for shape in op.inputs if shape is not None))
     outputs = float(sum(prod(shape) for shape in op.outputs if shape is not None))
@@ -410,15 +427,15 @@ def _measure_elementwise(op: OpShape, batch: int) -> Figures:
     kind, weights = next((kind for kind, matches in kinds if matches), "other"), 0.0
     if kind == "norm":
         inputs, outputs, weights = (
-            float(count_largest_input(op)),
-            float(count_output_elements(op)),
+            float(count_largest_input_elements(op)),
+            float(count_first_output_elements(op)),
             float(op.parameters),
         )
     elif op.op in ("aten.embedding", "aten._embedding_bag"):
         inputs = outputs  # the rows looked up, not the table
     kernel = stride = 1.0
     if kind == "pool":
-        area = count_largest_input(op) / max(count_output_elements(op), 1)
+        area = count_largest_input_elements(op) / max(count_first_output_elements(op), 1)
         kernel, stride = max(area, 1.0), float(max(round(area**0.5), 1))
         if window := read_integers_of_attribute(op, "kernel_size"):
             kernel, stride = (
@@ -428,7 +445,7 @@ def _measure_elementwise(op: OpShape, batch: int) -> Figures:
     return kind, 0, inputs, outputs, weights, 0, 0, 0, 1, kernel, stride
 
 
-def list_plan_operations(plan: Plan) -> tuple[Operation, ...]:
+def list_plan_forward_operations(plan: Plan) -> tuple[Operation, ...]:
     """Return the forward operations of one sample, in order, with the loss (cross-entropy) at the
     end."""
     first = next((index for index, layer in enumerate(plan.layers) if layer.parameters), None)
@@ -445,7 +462,7 @@ def list_plan_operations(plan: Plan) -> tuple[Operation, ...]:
     )
 
 
-def _build_plan_operation(layer: PlanLayer, first: bool) -> Operation:
+def _build_plan_operation(layer: PlanLayer, needs_no_grad_input: bool) -> Operation:
     product = layer.forward_macs_per_sample > 0
     area = float(layer.kernel**2) if layer.kind in ("conv", "max_pool") else 1.0
     # the largest of a window and its place
@@ -455,7 +472,7 @@ def _build_plan_operation(layer: PlanLayer, first: bool) -> Operation:
         kind=FAMILY_KINDS[layer.kind],
         calls=1,
         macs=float(layer.forward_macs_per_sample),
-        inputs=float(layer.input_elements),
+        inputs=float(layer.all_input_elements),
         outputs=float(written),
         weights=float(layer.parameters),
         rows=float(product * layer.gives[1] * layer.gives[2]),
@@ -463,5 +480,5 @@ def _build_plan_operation(layer: PlanLayer, first: bool) -> Operation:
         depth=float(product * layer.given[0] * layer.kernel**2),
         kernel=area,
         stride=float(layer.stride),
-        first=first,
+        first=needs_no_grad_input,
     )

@@ -16,8 +16,8 @@ from perfctl.orchestrator.predict import published as shipped
 from perfctl.orchestrator.predict import step_parts
 from perfctl.orchestrator.predict.fit import (
     StepFit,
+    compute_step_feature_factors,
     predict_one_step,
-    rank_step_features,
     split_seconds_into_phases,
 )
 from perfctl.orchestrator.predict.operations import HEAVY, StepMeasurement, StepSpec
@@ -130,7 +130,7 @@ class StepTime:
         return None if self.host is None or self.gpu is None else self.host > self.gpu
 
 
-def list_part_costs(fit: StepFit | FitOnMachine | None) -> dict[str, float]:
+def get_cost_by_part(fit: StepFit | FitOnMachine | None) -> dict[str, float]:
     """Return the cost of each part: by the fit, otherwise 1 for arithmetic and bytes and 0 for
     everything that adds to them."""
     if fit is None:
@@ -149,11 +149,11 @@ def split_time_by_layer(
     seconds: float,
     phases: Mapping[str, float] | None = None,
 ) -> tuple[LayerShare, ...]:
-    """Return the layers' shares by :func:`list_part_costs`, scaled to ``seconds``.
+    """Return the layers' shares by :func:`get_cost_by_part`, scaled to ``seconds``.
 
     ``phases``: measured seconds of each phase; None: predicted.
     """
-    amounts = list(step_parts.iterate_part_amounts(case, machine, list_part_costs(fit)))
+    amounts = list(step_parts.iterate_weighted_part_seconds(case, machine, get_cost_by_part(fit)))
     by_phase: dict[str, float] = defaultdict(float)
     for row in amounts:
         by_phase[PHASE_OF[row.part]] += row.amount
@@ -233,7 +233,9 @@ class TimeSource(Protocol):
         ...
 
     @classmethod
-    def find_or_explain(cls, case: StepSpec, machine: Machine, evidence: Evidence) -> Self | str:
+    def find_source_or_reason(
+        cls, case: StepSpec, machine: Machine, evidence: Evidence
+    ) -> Self | str:
         """Return the source for this step, or the reason why there is none; "" for a reason that
         needs no words."""
         ...
@@ -254,7 +256,9 @@ class MeasuredSource:
     grounds: SourceGrounds
 
     @classmethod
-    def find_or_explain(cls, case: StepSpec, machine: Machine, evidence: Evidence) -> Self | str:
+    def find_source_or_reason(
+        cls, case: StepSpec, machine: Machine, evidence: Evidence
+    ) -> Self | str:
         """Return the measured step with the smallest spread."""
         if case.compiled:
             return (
@@ -266,10 +270,14 @@ class MeasuredSource:
             for record in evidence.measured
             if (record.machine, record.case.model) == (machine.name, case.model)
         ]
-        alike = [record for record in runs if _describe_mode(record.case) == _describe_mode(case)]
+        alike = [
+            record
+            for record in runs
+            if _describe_mode_and_precision(record.case) == _describe_mode_and_precision(case)
+        ]
         same = [record for record in alike if record.case.batch == case.batch]
         if same:
-            own_fit = OwnFitSource.find_or_explain(case, machine, evidence)
+            own_fit = OwnFitSource.find_source_or_reason(case, machine, evidence)
             return cls(
                 min(same, key=lambda record: (record.high - record.low) / record.seconds),
                 own_fit.fit if isinstance(own_fit, OwnFitSource) else None,
@@ -279,7 +287,7 @@ class MeasuredSource:
             return f"measured: no run of {case.model} on {machine.name}"
         ran = f"measured: {case.model} ran on {machine.name}"
         if not alike:
-            return f"{ran}, but not {_describe_mode(case)}"
+            return f"{ran}, but not {_describe_mode_and_precision(case)}"
         batches = ", ".join(map(str, sorted({record.case.batch for record in alike})))
         return f"{ran} at batch {batches}, not at {case.batch}"
 
@@ -295,12 +303,12 @@ class MeasuredSource:
             max(record.high, record.seconds),
             self.way,
             self.grounds.source,
-            step_parts.compute_step_floor(case, machine),
+            step_parts.compute_step_floor_seconds(case, machine),
             phases=phases,
         )
 
 
-def _describe_mode(case: StepSpec) -> str:
+def _describe_mode_and_precision(case: StepSpec) -> str:
     return (
         f"training in {case.precision} with {case.optimizer}"
         if case.training
@@ -319,7 +327,9 @@ class OwnFitSource:
     """Which family or optimizer the fit has not seen at any batch size."""
 
     @classmethod
-    def find_or_explain(cls, case: StepSpec, machine: Machine, evidence: Evidence) -> Self | str:
+    def find_source_or_reason(
+        cls, case: StepSpec, machine: Machine, evidence: Evidence
+    ) -> Self | str:
         """Return the fit of the same family, otherwise that of most rows."""
         if case.compiled:
             return ""
@@ -349,15 +359,15 @@ class OwnFitSource:
             time.high,
             self.way,
             grounds.source,
-            step_parts.compute_step_floor(case, machine),
+            step_parts.compute_step_floor_seconds(case, machine),
             grounds.coverage,
-            outside=(*describe_features_outside(time.outside), *grounds.outside),
+            outside=(*describe_features_outside_fit_range(time.outside), *grounds.outside),
             phases=split_seconds_into_phases(self.fit, case, time.seconds),
-            drivers=rank_step_features(self.fit, case),
+            drivers=compute_step_feature_factors(self.fit, case),
         )
 
 
-def describe_features_outside(features: Sequence[str]) -> tuple[str, ...]:
+def describe_features_outside_fit_range(features: Sequence[str]) -> tuple[str, ...]:
     """Return a sentence for each feature that is outside the range of a fit."""
     return tuple(f"{name} is outside the measured range" for name in features)
 
@@ -373,18 +383,20 @@ class PublishedSource:
     grounds: SourceGrounds
 
     @classmethod
-    def find_or_explain(cls, case: StepSpec, machine: Machine, evidence: Evidence) -> Self | str:
+    def find_source_or_reason(
+        cls, case: StepSpec, machine: Machine, evidence: Evidence
+    ) -> Self | str:
         """Return the fit if it covers such steps."""
         fit = evidence.published
         if fit is None or not shipped.can_use_fit(fit, case, machine):
             return ""
         if case.compiled and case.training:
             return ""
-        is_measured = shipped.is_device_measured(fit, case, machine)
+        is_measured = shipped.is_device_mode_measured(fit, case, machine)
         grounds = SourceGrounds(
             shipped.describe_fit_source(fit),
             shipped.COVERED if is_measured else None,
-            shipped.list_extrapolations(fit, case, machine),
+            shipped.list_fit_extrapolations(fit, case, machine),
         )
         return cls(fit, shipped.scale_fit_to_machine(fit, case, machine), grounds)
 
@@ -393,8 +405,8 @@ class PublishedSource:
         is merged, so its bytes are no bound."""
         fit, grounds = self.published, self.grounds
         works = tuple(work for work in case.works if work.kind in HEAVY or not case.compiled)
-        computed = shipped.raise_half_precision_peak(machine, case.precision)
-        time = shipped.predict_published_step(fit, case, machine)
+        computed = shipped.lift_half_precision_peak_to_fp32(machine, case.precision)
+        time = shipped.predict_step_by_published_fit(fit, case, machine)
         return StepTime(
             case,
             machine,
@@ -403,11 +415,11 @@ class PublishedSource:
             grounds.source,
             coverage=grounds.coverage,
             outside=grounds.outside,
-            phases=shipped.split_published_phases(self.fit, case, time.seconds),
+            phases=shipped.split_step_seconds_by_phase(self.fit, case, time.seconds),
             nearest=shipped.describe_nearest_step(fit, case, machine),
-            host=shipped.predict_host_seconds(fit, case),
-            gpu=shipped.predict_gpu_seconds(fit, case, machine),
-            floor=step_parts.compute_step_floor(replace(case, works=works), computed),
+            host=shipped.predict_host_launch_seconds(fit, case),
+            gpu=shipped.predict_device_step_seconds(fit, case, machine),
+            floor=step_parts.compute_step_floor_seconds(replace(case, works=works), computed),
         )
 
 
@@ -421,7 +433,9 @@ class RooflineSource:
     fit: None = None
 
     @classmethod
-    def find_or_explain(cls, case: StepSpec, machine: Machine, evidence: Evidence) -> Self | str:
+    def find_source_or_reason(
+        cls, case: StepSpec, machine: Machine, evidence: Evidence
+    ) -> Self | str:
         """Return the roofline, which every step has in eager mode. Raises ValueError under
         torch.compile."""
         if case.compiled:
@@ -440,8 +454,8 @@ class RooflineSource:
     def predict_time(self, case: StepSpec, machine: Machine) -> StepTime:
         """Return the roofline's time, or that of the host where it takes longer."""
         floor, host = (
-            step_parts.compute_step_floor(case, machine),
-            compute_start_seconds(case, machine),
+            step_parts.compute_step_floor_seconds(case, machine),
+            compute_host_launch_seconds(case, machine),
         )
         return StepTime(
             case,
@@ -455,19 +469,23 @@ class RooflineSource:
         )
 
 
-def compute_start_seconds(case: StepSpec, machine: Machine) -> float:
+def compute_host_launch_seconds(case: StepSpec, machine: Machine) -> float:
     """Seconds that the host needs to start all operations of a step, one after the other."""
     launch = machine.launch_seconds if machine.launch_seconds is not None else HOST
     return launch * sum(work.calls for work in case.works) * (3 if case.training else 1)
 
 
 def compute_roofline_seconds_and_interval(
-    floor: float, precision: str, host: float
+    floor_seconds: float, precision: str, host_seconds: float
 ) -> tuple[float, float, float]:
     """Return (seconds, low, high) of a step from its roofline and the seconds of the host, which
     may be longer."""
     low, middle, high = ROOFLINE.get(precision, ROOFLINE["other"])
-    return max(middle * floor, host), low * floor, max(high * floor, 3 * host)
+    return (
+        max(middle * floor_seconds, host_seconds),
+        low * floor_seconds,
+        max(high * floor_seconds, 3 * host_seconds),
+    )
 
 
 SOURCES: tuple[type[TimeSource], ...] = (
@@ -481,7 +499,7 @@ WAYS = {source.way: source.meaning for source in SOURCES}
 """Way -> what it means, in words."""
 
 
-def choose_source(
+def choose_best_time_source(
     case: StepSpec, machine: Machine, evidence: Evidence
 ) -> tuple[TimeSource, tuple[str, ...]]:
     """Return the best source for this step, and why each better one was not possible. Raises
@@ -490,10 +508,10 @@ def choose_source(
         raise ValueError(f"{case.model}: no known operation, so perfctl cannot predict it")
     if case.batch < 1:
         raise ValueError(f"{case.model}: batch size must be at least 1, got {case.batch}")
-    step_parts.get_peak_flops(machine, case.precision)
+    step_parts.get_peak_flops_or_raise(machine, case.precision)
     reasons: list[str] = []
     for source_type in SOURCES:
-        source = source_type.find_or_explain(case, machine, evidence)
+        source = source_type.find_source_or_reason(case, machine, evidence)
         if not isinstance(source, str):
             return source, tuple(filter(None, reasons))
         reasons.append(source)
@@ -513,7 +531,7 @@ def predict_from_best_source(
     Raises ValueError for a case without operations, a batch below 1, or a machine without a peak
     for the precision.
     """
-    source, why_not = choose_source(case, machine, Evidence(measured, fits, published))
+    source, why_not = choose_best_time_source(case, machine, Evidence(measured, fits, published))
     time = source.predict_time(case, machine)
     phases = time.phases if source.way == MeasuredSource.way else None
     layers = split_time_by_layer(source.fit, case, machine, time.seconds, phases)

@@ -19,7 +19,7 @@ from typing import ClassVar
 from perfctl.orchestrator.counts.hardware import machines
 from perfctl.orchestrator.counts.hardware.machines import Board
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.files import find_user_folder, write_text
+from perfctl.orchestrator.files import get_perfctl_user_folder, write_text
 
 COLUMNS = (
     "provider",
@@ -240,7 +240,7 @@ def select_ambiguous_offers(prices: tuple[Price, ...], board: Board) -> tuple[Pr
     return tuple(price for price in prices if price.board is None and board in price.boards)
 
 
-def list_prices(model: str | None = None, file: Path | None = None) -> PriceTable:
+def load_prices_for_gpu_model(model: str | None = None, file: Path | None = None) -> PriceTable:
     """Return the offers of the table in use, or of ``file``, in US dollars per hour; ``model``:
     only those that have, or may have, this GPU.
 
@@ -264,11 +264,11 @@ def list_prices(model: str | None = None, file: Path | None = None) -> PriceTabl
     )
 
 
-def use_prices(file: Path) -> PriceTable:
+def install_user_price_table(file: Path) -> PriceTable:
     """Use the price table in ``file`` (CSV) from now on, and return it. Raises PerfctlError, with
     file and line, if it is wrong."""
     prices = read_price_file(file)
-    table_file = find_own_price_file()
+    table_file = get_user_price_file_path()
     try:
         table_file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -285,7 +285,7 @@ def reset_prices() -> bool:
 
     Raises UsageError where PERFCTL_PRICES names the table: that file is the user's to remove.
     """
-    table_file = find_own_price_file()
+    table_file = get_user_price_file_path()
     if os.environ.get(VARIABLE):
         raise UsageError(
             f"`reset_prices`: {VARIABLE} names {table_file} as the table",
@@ -296,12 +296,12 @@ def reset_prices() -> bool:
     return is_there
 
 
-def find_own_price_file() -> Path:
+def get_user_price_file_path() -> Path:
     """Where the user's table is kept, present or not: where PERFCTL_PRICES says, else below
     XDG_CONFIG_HOME or ~/.config."""
     if configured := os.environ.get(VARIABLE):
         return Path(configured)
-    return find_user_folder("XDG_CONFIG_HOME", "~/.config") / "prices.csv"
+    return get_perfctl_user_folder("XDG_CONFIG_HOME", "~/.config") / "prices.csv"
 
 
 def get_today() -> Date:
@@ -313,7 +313,7 @@ def load_price_table(file: Path | None = None) -> PriceTable:
     """Return the table in use, or that of ``file``. Raises PerfctlError when it cannot be read."""
     if file is not None:
         return PriceTable(str(file), read_price_file(file))
-    table_file = find_own_price_file()
+    table_file = get_user_price_file_path()
     if table_file.exists():
         remedy = (
             "Replace it with 'perfctl predict --use-prices FILE', or return to perfctl's table "

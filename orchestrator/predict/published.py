@@ -34,16 +34,20 @@ from typing import Any, NamedTuple
 import msgspec
 
 from perfctl.orchestrator.counts.hardware.machines import BOARDS, Machine, build_board_machine
-from perfctl.orchestrator.predict.operations import Operation, StepSpec, get_element_bytes
+from perfctl.orchestrator.predict.operations import (
+    Operation,
+    StepSpec,
+    get_activation_element_bytes,
+)
 from perfctl.orchestrator.predict.step_parts import (
     CLASS_OF,
     PARTS,
     PHASE_OF,
     PHASES,
     PRODUCTS,
-    get_peak_flops,
+    get_peak_flops_or_raise,
 )
-from perfctl.orchestrator.predict.step_parts import sum_part_seconds as parts_on
+from perfctl.orchestrator.predict.step_parts import sum_step_part_seconds as parts_on
 
 FORMAT = "perfctl published 1"
 FILE = Path(__file__).with_name("published.json")
@@ -84,7 +88,7 @@ mode, more than one sample. An assumption: one CPU cannot tell how CPUs differ."
 _KEPT: dict[int, tuple[ShippedFit, dict[tuple[Any, ...], FitOnMachine]]] = {}
 
 
-def classify_part(part: str) -> str:
+def classify_part_resource(part: str) -> str:
     """Return A for arithmetic of products, D for depthwise arithmetic, B for bytes, H for
     counts."""
     kind = CLASS_OF[part]
@@ -93,7 +97,7 @@ def classify_part(part: str) -> str:
     return "D" if part.startswith(("depthwise ", "unpacked ")) else "A"
 
 
-KINDS = tuple(classify_part(part) for part in PARTS)
+KINDS = tuple(classify_part_resource(part) for part in PARTS)
 ISSUING = tuple(f"issued {part.rpartition(' ')[2]}" if " bytes " in part else "" for part in PARTS)
 POWERED = tuple(
     part.rpartition(" ")[0] in PRODUCTS and kind == "A"
@@ -108,7 +112,7 @@ LAYOUTS = tuple(
 not the optimizer's."""
 
 
-def _classify_compiled_part(part: str) -> str:
+def _classify_part_for_compile_factor(part: str) -> str:
     if part.startswith(("grouped ", "depthwise ")):
         return "grouped"
     return (
@@ -116,7 +120,7 @@ def _classify_compiled_part(part: str) -> str:
     )
 
 
-COMPILED = tuple(_classify_compiled_part(part) for part in PARTS)
+COMPILED = tuple(_classify_part_for_compile_factor(part) for part in PARTS)
 """Which factor of torch.compile applies to a part: it writes kernels of its own for all but
 products, and merges them."""
 
@@ -131,7 +135,7 @@ class CostRegime(NamedTuple):
     """Products on tensor cores."""
     channels_last: bool
 
-    def make_part_key(self, kind: str) -> str:
+    def make_cost_key(self, kind: str) -> str:
         """Of a kind of part: "tT" is training on tensor cores, "i4" inference with four bytes,
         "tTl" channels-last."""
         unit = ("T" if self.tensor else "V") if kind == "A" else "4" if self.wide else "2"
@@ -140,7 +144,7 @@ class CostRegime(NamedTuple):
     @property
     def mode_key(self) -> str:
         """Direction and unit of products, whatever the layout: "iV"."""
-        return self.make_part_key("A").removesuffix("l")
+        return self.make_cost_key("A").removesuffix("l")
 
 
 class NearestStep(NamedTuple):
@@ -187,10 +191,10 @@ class ShippedFit:
 
 
 @lru_cache(maxsize=len(FILES))
-def load_shipped_fit(kind: str) -> ShippedFit:
+def load_shipped_fit(device_kind: str) -> ShippedFit:
     """Return the fit for machines of this kind, gpu or cpu. Raises ValueError for another
     format."""
-    return parse_shipped_fit(json.loads(FILES[kind].read_text(encoding="utf-8")))
+    return parse_shipped_fit(json.loads(FILES[device_kind].read_text(encoding="utf-8")))
 
 
 def can_use_fit(fit: ShippedFit, case: StepSpec, machine: Machine) -> bool:
@@ -222,9 +226,9 @@ class FitOnMachine:
     """Seconds for one unit of each part (a FLOP, a byte, a count): cost over peak."""
 
 
-def find_regime(case: StepSpec, machine: Machine) -> CostRegime:
+def get_cost_regime(case: StepSpec, machine: Machine) -> CostRegime:
     tensor = case.precision != "fp32" and f"tensor {case.precision}" in machine.flops_per_second
-    wide = get_element_bytes(case.precision) > 2
+    wide = get_activation_element_bytes(case.precision) > 2
     return CostRegime(
         case.training,
         wide,
@@ -253,7 +257,7 @@ def get_product_depthwise_and_byte_peaks(
     Without tensor cores half precision is stored but computed in fp32 where that is faster.
     """
     products, depthwise = (
-        get_peak_flops(machine, precision, is_depthwise) for is_depthwise in (False, True)
+        get_peak_flops_or_raise(machine, precision, is_depthwise) for is_depthwise in (False, True)
     )
     return (
         max(products, machine.flops_per_second.get("fp32", 0.0)),
@@ -262,7 +266,7 @@ def get_product_depthwise_and_byte_peaks(
     )
 
 
-def raise_half_precision_peak(machine: Machine, precision: str) -> Machine:
+def lift_half_precision_peak_to_fp32(machine: Machine, precision: str) -> Machine:
     """The machine whose peak for half precision is fp32's where that is faster and there are no
     tensor cores."""
     peaks = machine.flops_per_second
@@ -277,7 +281,7 @@ def scale_fit_to_machine(fit: ShippedFit, case: StepSpec, machine: Machine) -> F
         machine.name,
         case.precision,
         case.training,
-        find_regime(case, machine).channels_last,
+        get_cost_regime(case, machine).channels_last,
         case.compiled,
     )
     cached = _KEPT.get(id(fit))
@@ -307,7 +311,7 @@ class CostTerm(NamedTuple):
 def list_cost_terms(case: StepSpec, machine: Machine) -> tuple[CostTerm, ...]:
     """Raises ValueError without a peak for the precision."""
     regime, (products, depthwise, moved) = (
-        find_regime(case, machine),
+        get_cost_regime(case, machine),
         get_product_depthwise_and_byte_peaks(machine, case.precision),
     )
     issued = (machine.sms or moved / PER_SM) * (machine.clock_hz or CLOCK) * ISSUED
@@ -320,7 +324,7 @@ def list_cost_terms(case: StepSpec, machine: Machine) -> tuple[CostTerm, ...]:
     for part_index, (part, kind) in enumerate(zip(PARTS, KINDS, strict=True)):
         part_regime = regime if LAYOUTS[part_index] else plain
         terms_.append(
-            CostTerm(part_index, part, part_regime.make_part_key(kind), classes[kind], units[kind])
+            CostTerm(part_index, part, part_regime.make_cost_key(kind), classes[kind], units[kind])
         )
         if machine.kind == "cpu":
             continue
@@ -329,14 +333,14 @@ def list_cost_terms(case: StepSpec, machine: Machine) -> tuple[CostTerm, ...]:
                 CostTerm(
                     part_index,
                     ISSUING[part_index],
-                    part_regime.make_part_key("B"),
+                    part_regime.make_cost_key("B"),
                     "B",
                     1.0 / issued,
                 )
             )
         if POWERED[part_index] and not regime.tensor:
             terms_.append(
-                CostTerm(part_index, "power", regime.make_part_key("A"), "AV", 1.0 / sustained)
+                CostTerm(part_index, "power", regime.make_cost_key("A"), "AV", 1.0 / sustained)
             )
     return tuple(terms_)
 
@@ -351,17 +355,22 @@ def _compute_fit_on_machine(fit: ShippedFit, case: StepSpec, machine: Machine) -
             * term.unit
         )
     if case.compiled:
-        size = get_element_bytes(case.precision)
+        size = get_activation_element_bytes(case.precision)
         rates = [
             rate * fit.compiled.get(f"{kind} {size}", 1.0)
             for kind, rate in zip(COMPILED, rates, strict=True)
         ]
-    regime = find_regime(case, machine)
+    regime = get_cost_regime(case, machine)
     if case.precision == "tf32" and regime.tensor:  # a library that found fp32 faster would take it
         plain = scale_fit_to_machine(fit, replace(case, precision="fp32"), machine)
         rates = [min(pair) for pair in zip(rates, plain.rates, strict=True)]
     _, depthwise, moved = get_product_depthwise_and_byte_peaks(machine, case.precision)
-    peaks = {"A": get_peak_flops(machine, case.precision), "D": depthwise, "B": moved, "H": 1.0}
+    peaks = {
+        "A": get_peak_flops_or_raise(machine, case.precision),
+        "D": depthwise,
+        "B": moved,
+        "H": 1.0,
+    }
     costs = tuple(rate * peaks[kind] for rate, kind in zip(rates, KINDS, strict=True))
     phases = {
         name: tuple(
@@ -382,27 +391,35 @@ def _compute_part_amounts(
     works: tuple[Operation, ...],
     batch: int,
     training: bool,
-    size: int,
+    element_bytes: int,
     optimizer: str,
     parameters: int,
-    last: bool,
+    channels_last: bool,
 ) -> tuple[tuple[int, float], ...]:
     case = StepSpec(
-        "", "", works, batch, training, "fp32" if size > 2 else "fp16", optimizer, parameters, last
+        "",
+        "",
+        works,
+        batch,
+        training,
+        "fp32" if element_bytes > 2 else "fp16",
+        optimizer,
+        parameters,
+        channels_last,
     )
     return tuple(
         (part_index, amount) for part_index, amount in enumerate(parts_on(case, UNIT)) if amount
     )
 
 
-def list_part_amounts(case: StepSpec) -> tuple[tuple[int, float], ...]:
+def list_nonzero_part_amounts(case: StepSpec) -> tuple[tuple[int, float], ...]:
     """Return (place in PARTS, FLOPs, bytes or count) of the parts that the step has: the same on
     every machine."""
     return _compute_part_amounts(
         case.works,
         case.batch,
         case.training,
-        get_element_bytes(case.precision),
+        get_activation_element_bytes(case.precision),
         case.optimizer,
         case.parameters,
         case.channels_last,
@@ -410,7 +427,7 @@ def list_part_amounts(case: StepSpec) -> tuple[tuple[int, float], ...]:
 
 
 @lru_cache(maxsize=1)
-def list_table_machines() -> tuple[Machine, ...]:
+def list_board_table_machines() -> tuple[Machine, ...]:
     return tuple(build_board_machine(board) for board in BOARDS)
 
 
@@ -418,7 +435,7 @@ def list_table_machines() -> tuple[Machine, ...]:
 def _list_weaker_machines(peaks: tuple[float, float, float], precision: str) -> tuple[Machine, ...]:
     """Machines of the table whose peaks are all as low as these or lower."""
     machines_below = []
-    for other in list_table_machines():
+    for other in list_board_table_machines():
         try:
             its = get_product_depthwise_and_byte_peaks(other, precision)
         except ValueError:
@@ -428,7 +445,7 @@ def _list_weaker_machines(peaks: tuple[float, float, float], precision: str) -> 
     return tuple(machines_below)
 
 
-def list_bounding_rates(
+def list_upper_bound_rates(
     fit: ShippedFit, case: StepSpec, machine: Machine
 ) -> tuple[tuple[float, ...], ...]:
     """Rates that the machine is not slower by: those of weaker machines and, for TF32, those
@@ -450,37 +467,45 @@ def list_bounding_rates(
     return (
         *rates,
         scale_fit_to_machine(fit, plain, machine).rates,
-        *list_bounding_rates(fit, plain, machine),
+        *list_upper_bound_rates(fit, plain, machine),
     )
 
 
-def predict_gpu_seconds(fit: ShippedFit, case: StepSpec, machine: Machine) -> float:
+def predict_device_step_seconds(fit: ShippedFit, case: StepSpec, machine: Machine) -> float:
     """Of the GPU alone. Raises ValueError without a peak for the precision."""
-    many, own_rates = list_part_amounts(case), scale_fit_to_machine(fit, case, machine).rates
-    rows = dict.fromkeys((own_rates, *list_bounding_rates(fit, case, machine)))
+    many, own_rates = (
+        list_nonzero_part_amounts(case),
+        scale_fit_to_machine(fit, case, machine).rates,
+    )
+    rows = dict.fromkeys((own_rates, *list_upper_bound_rates(fit, case, machine)))
     return min(sum(row[part_index] * amount for part_index, amount in many) for row in rows)
 
 
-def split_published_phases(fit: FitOnMachine, case: StepSpec, seconds: float) -> dict[str, float]:
+def split_step_seconds_by_phase(
+    fit: FitOnMachine, case: StepSpec, seconds: float
+) -> dict[str, float]:
     """Seconds of forward, backward and optimizer, which add up to ``seconds``."""
     sums = dict.fromkeys(fit.phases, 0.0)
-    for part_index, amount in list_part_amounts(case):
+    for part_index, amount in list_nonzero_part_amounts(case):
         sums[PHASE_OF[PARTS[part_index]]] += fit.rates[part_index] * amount
     total = sum(sums.values())
     return {name: seconds * (each / total) for name, each in sums.items()} if total > 0 else {}
 
 
-def count_started_operations(works: Iterable[Operation], training: bool) -> float:
+def count_weighted_host_starts(works: Iterable[Operation], training: bool) -> float:
     """Operations that the host starts, each for as long as one with a backward pass; in training a
     counter has none."""
     counter_starts = 1.0 / TRAINING_STARTS if training else 1.0
-    return sum(work.calls * (counter_starts if work.is_counter else 1.0) for work in works)
+    return sum(work.calls * (counter_starts if work.is_counter_update else 1.0) for work in works)
 
 
-def predict_host_seconds(fit: ShippedFit, case: StepSpec) -> float:
+def predict_host_launch_seconds(fit: ShippedFit, case: StepSpec) -> float:
     """Least seconds of a step, in which the host starts its operations."""
-    key = f"{'t' if case.training else 'i'}{'4' if get_element_bytes(case.precision) > 2 else '2'}"
-    eager = fit.host.get(key, 0.0) * count_started_operations(case.works, case.training)
+    key = (
+        f"{'t' if case.training else 'i'}"
+        f"{'4' if get_activation_element_bytes(case.precision) > 2 else '2'}"
+    )
+    eager = fit.host.get(key, 0.0) * count_weighted_host_starts(case.works, case.training)
     return eager * fit.compiled["host"] if case.compiled else eager
 
 
@@ -498,72 +523,80 @@ class StepBounds(NamedTuple):
     gpu_width: float
     host_width: float
 
-    def combine_with_gpu(self, gpu: float) -> PredictedRange:
+    def combine_with_gpu(self, gpu_seconds: float) -> PredictedRange:
         """Return the step's time where the GPU takes ``gpu`` seconds."""
         low, high = (
-            max(gpu / self.gpu_width, self.host / self.host_width),
-            max(gpu * self.gpu_width, self.host * self.host_width),
+            max(gpu_seconds / self.gpu_width, self.host / self.host_width),
+            max(gpu_seconds * self.gpu_width, self.host * self.host_width),
         )
-        return PredictedRange(max(gpu, self.host), low, high)
+        return PredictedRange(max(gpu_seconds, self.host), low, high)
 
 
-def compute_step_bounds(fit: ShippedFit, case: StepSpec, machine: Machine) -> StepBounds:
+def compute_host_time_and_interval_factors(
+    fit: ShippedFit, case: StepSpec, machine: Machine
+) -> StepBounds:
     half = fit.spread[f"host {'t' if case.training else 'i'}"]
     return StepBounds(
-        predict_host_seconds(fit, case), compute_interval_width(fit, case, machine), exp(half)
+        predict_host_launch_seconds(fit, case),
+        compute_device_interval_factor(fit, case, machine),
+        exp(half),
     )
 
 
-def predict_published_step(fit: ShippedFit, case: StepSpec, machine: Machine) -> PredictedRange:
+def predict_step_by_published_fit(
+    fit: ShippedFit, case: StepSpec, machine: Machine
+) -> PredictedRange:
     """Raises ValueError without a peak for the precision."""
-    return compute_step_bounds(fit, case, machine).combine_with_gpu(
-        predict_gpu_seconds(fit, case, machine)
+    return compute_host_time_and_interval_factors(fit, case, machine).combine_with_gpu(
+        predict_device_step_seconds(fit, case, machine)
     )
 
 
-def is_device_measured(fit: ShippedFit, case: StepSpec, machine: Machine) -> bool:
+def is_device_mode_measured(fit: ShippedFit, case: StepSpec, machine: Machine) -> bool:
     """Was this device measured in this direction, on these units? For a CPU: was such a step?"""
     if fit.kind == "cpu":
-        return not any(_list_unmeasured_cpu_facts(fit, case, machine))
-    return find_regime(case, machine).mode_key in fit.measured.get(
+        return not any(_list_cpu_step_facts_beyond_fit(fit, case, machine))
+    return get_cost_regime(case, machine).mode_key in fit.measured.get(
         strip_memory_size(machine.name), ()
     )
 
 
-def is_measured_compiled(fit: ShippedFit, case: StepSpec, machine: Machine) -> bool:
+def is_device_measured_compiled(fit: ShippedFit, case: StepSpec, machine: Machine) -> bool:
     """Was inference under torch.compile measured on this device, on these units?"""
     return (
-        f"{strip_memory_size(machine.name)}/{find_regime(case, machine).mode_key}"
+        f"{strip_memory_size(machine.name)}/{get_cost_regime(case, machine).mode_key}"
         in fit.compiled_on
     )
 
 
-def compute_interval_width(fit: ShippedFit, case: StepSpec, machine: Machine) -> float:
+def compute_device_interval_factor(fit: ShippedFit, case: StepSpec, machine: Machine) -> float:
     """Return the factor from the prediction to either end of its 90% interval, without the host's
     share."""
     if fit.kind == "cpu":
         return exp(
             fit.spread["known iV"]
-            * WIDER_CPU ** len(tuple(_list_unmeasured_cpu_facts(fit, case, machine)))
+            * WIDER_CPU ** len(tuple(_list_cpu_step_facts_beyond_fit(fit, case, machine)))
         )
     if case.compiled:
-        least = fit.compiled["known" if is_measured_compiled(fit, case, machine) else "new"]
-        return max(least, compute_interval_width(fit, replace(case, compiled=False), machine))
-    regime, is_known = find_regime(case, machine), is_device_measured(fit, case, machine)
+        least = fit.compiled["known" if is_device_measured_compiled(fit, case, machine) else "new"]
+        return max(
+            least, compute_device_interval_factor(fit, replace(case, compiled=False), machine)
+        )
+    regime, is_known = get_cost_regime(case, machine), is_device_mode_measured(fit, case, machine)
     prefix = "known" if is_known else "new"
     half = fit.spread.get(
-        f"{prefix} {regime.make_part_key('A')}", fit.spread[f"{prefix} {regime.mode_key}"]
+        f"{prefix} {regime.make_cost_key('A')}", fit.spread[f"{prefix} {regime.mode_key}"]
     )
     return exp(
-        half if is_known else half * WIDER ** len(tuple(list_unmeasured_device_facts(fit, machine)))
+        half if is_known else half * WIDER ** len(tuple(list_device_facts_beyond_fit(fit, machine)))
     )
 
 
-def list_unmeasured_device_facts(fit: ShippedFit, machine: Machine) -> Iterable[str]:
+def list_device_facts_beyond_fit(fit: ShippedFit, machine: Machine) -> Iterable[str]:
     """Sentences: in what this device is unlike all that were measured."""
     processes = {
         machine_.process_nm
-        for machine_ in list_table_machines()
+        for machine_ in list_board_table_machines()
         if strip_memory_size(machine_.name) in fit.measured
     }
     if machine.process_nm not in processes:
@@ -574,7 +607,9 @@ def list_unmeasured_device_facts(fit: ShippedFit, machine: Machine) -> Iterable[
         yield f"{machine.power_w:g} W is outside the measured range of {least:g} to {most:g} W"
 
 
-def _list_unmeasured_cpu_facts(fit: ShippedFit, case: StepSpec, machine: Machine) -> Iterable[str]:
+def _list_cpu_step_facts_beyond_fit(
+    fit: ShippedFit, case: StepSpec, machine: Machine
+) -> Iterable[str]:
     """Sentences: in what this step is unlike those of the one CPU that was measured."""
     (name,) = fit.measured
     if machine.name != name:
@@ -585,12 +620,12 @@ def _list_unmeasured_cpu_facts(fit: ShippedFit, case: StepSpec, machine: Machine
         yield f"the data used one sample, not {case.batch:,}"
 
 
-def list_extrapolations(fit: ShippedFit, case: StepSpec, machine: Machine) -> tuple[str, ...]:
+def list_fit_extrapolations(fit: ShippedFit, case: StepSpec, machine: Machine) -> tuple[str, ...]:
     """Return what was not measured, in words; of GPUs they hold at every batch size."""
     if fit.kind == "cpu":
-        return tuple(_list_unmeasured_cpu_facts(fit, case, machine))
+        return tuple(_list_cpu_step_facts_beyond_fit(fit, case, machine))
     problems = []
-    if not is_device_measured(fit, case, machine):
+    if not is_device_mode_measured(fit, case, machine):
         mode_text = f"{'training' if case.training else 'inference'} in {case.precision}"
         is_measured_device = strip_memory_size(machine.name) in fit.measured
         lacking = (
@@ -599,16 +634,16 @@ def list_extrapolations(fit: ShippedFit, case: StepSpec, machine: Machine) -> tu
             else f"measurements of {machine.name}"
         )
         problems.append(f"the fit has no {lacking}")
-        problems += list_unmeasured_device_facts(fit, machine)
+        problems += list_device_facts_beyond_fit(fit, machine)
     if case.compiled:
         scope = "the data for torch.compile has only RTX 5090 in fp16 and T4 in fp32, 30 steps"
         guess = (
             ""
-            if is_measured_compiled(fit, case, machine)
+            if is_device_measured_compiled(fit, case, machine)
             else ": its effect on this device is a guess"
         )
         problems.append(f"{scope}{guess}")
-    if case.channels_last and get_element_bytes(case.precision) > 2:
+    if case.channels_last and get_activation_element_bytes(case.precision) > 2:
         problems.append(
             "the data for channels-last has half precision only: the time assumes contiguous "
             "tensors"
@@ -616,13 +651,15 @@ def list_extrapolations(fit: ShippedFit, case: StepSpec, machine: Machine) -> tu
     return tuple(problems)
 
 
-def find_nearest_step(fit: ShippedFit, case: StepSpec, machine: Machine) -> NearestStep | None:
+def find_nearest_published_step(
+    fit: ShippedFit, case: StepSpec, machine: Machine
+) -> NearestStep | None:
     """The published step with the most similar work, on the most similar device; None where the
     direction has none."""
     macs = sum(work.calls * work.macs for work in case.works)
     tensor_values = sum(work.calls * (work.inputs + work.outputs) for work in case.works)
     direction, best, neighbour = "t" if case.training else "i", float("inf"), None
-    own_mode = find_regime(case, machine).mode_key
+    own_mode = get_cost_regime(case, machine).mode_key
     devices: dict[str, float] = {}
     for name, its_macs, its_held, measured_on in fit.networks:
         if not its_macs or not its_held or not macs or not tensor_values:
@@ -635,7 +672,7 @@ def find_nearest_step(fit: ShippedFit, case: StepSpec, machine: Machine) -> Near
             if not regime.startswith(direction):
                 continue
             if device not in devices:
-                devices[device] = _measure_device_distance(machine, device)
+                devices[device] = _compute_device_distance(machine, device)
             score = (
                 apart + devices[device] + (0.0 if regime == own_mode else 0.5) + len(name) * 1e-4
             )  # of equals the plainest name
@@ -644,16 +681,16 @@ def find_nearest_step(fit: ShippedFit, case: StepSpec, machine: Machine) -> Near
     return neighbour
 
 
-def _measure_device_distance(machine: Machine, name: str) -> float:
+def _compute_device_distance(machine: Machine, device_name: str) -> float:
     """Distance of two devices: logarithms of the ratios of their peaks; an eighth of it counts
     beside the work's."""
-    if machine.name == name:  # a CPU
+    if machine.name == device_name:  # a CPU
         return 0.0
     other = next(
         (
             machine_
-            for machine_ in list_table_machines()
-            if strip_memory_size(machine_.name) == name
+            for machine_ in list_board_table_machines()
+            if strip_memory_size(machine_.name) == device_name
         ),
         None,
     )
@@ -665,7 +702,7 @@ def _measure_device_distance(machine: Machine, name: str) -> float:
     )
     return (
         0.0
-        if strip_memory_size(machine.name) == name
+        if strip_memory_size(machine.name) == device_name
         else 0.05 + sum(abs(log(value / its)) for value, its in pairs) / 8
     )
 
@@ -681,7 +718,7 @@ def describe_fit_source(fit: ShippedFit) -> str:
 def describe_nearest_step(fit: ShippedFit, case: StepSpec, machine: Machine) -> str | None:
     """Return "RTX 3090, resnet50 on tensor cores, FLOPs per sample differ by 4%"; None without a
     published step."""
-    neighbour = find_nearest_step(fit, case, machine)
+    neighbour = find_nearest_published_step(fit, case, machine)
     if neighbour is None:
         return None
     name = neighbour.model.partition(":")[2]

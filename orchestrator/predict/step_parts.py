@@ -21,7 +21,7 @@ from perfctl.orchestrator.predict.operations import (
     HEAVY,
     Operation,
     StepSpec,
-    get_element_bytes,
+    get_activation_element_bytes,
 )
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Feature
@@ -62,15 +62,13 @@ PARTS = (
 
 narrow and shallow: arithmetic divided by output channels and by depth, which small matrices waste;
 unpacked: narrow arithmetic of grouped convolutions that have no kernel for channels-last tensors
-(:func:`is_unpacked_convolution`), on ordinary pipes; broadcast: bytes of elementwise work in which
-one operand is smaller than the other (a gate of each channel), whose gradient is a sum; weights:
-bytes of the
-parameters, whatever the batch; window: bytes of all windows that a pool looks at; spilled and
-overflow: bytes of an operation beyond 2 and 32 MiB, which caches do not hold; adam: the optimizer's
-bytes once more, where it divides and takes roots; fresh: bytes of the gradients of weights of more
-than 32 MiB, and of what adam makes of them, which are new memory in each step; operations and
-tensors: a microsecond for each; step: a millisecond.
-"""
+(:func:`lacks_channels_last_kernel`), on ordinary pipes; broadcast: bytes of elementwise work in
+which one operand is smaller than the other (a gate of each channel), whose gradient is a sum;
+weights: bytes of the parameters, whatever the batch; window: bytes of all windows that a pool looks
+at; spilled and overflow: bytes of an operation beyond 2 and 32 MiB, which caches do not hold; adam:
+the optimizer's bytes once more, where it divides and takes roots; fresh: bytes of the gradients of
+weights of more than 32 MiB, and of what adam makes of them, which are new memory in each step;
+operations and tensors: a microsecond for each; step: a millisecond. """
 EXTRA = {
     "narrow": "arithmetic",
     "shallow": "arithmetic",
@@ -134,7 +132,7 @@ INCREASING = ("arithmetic", "bytes", "batch", "bytes per operation")
 """Features that grow with the batch size."""
 
 
-def _classify_part(part: str) -> str:
+def _classify_part_bottleneck(part: str) -> str:
     first = part.split(" ")[0]
     if " bytes " in part or first in ("bytes", "weights"):
         return "bytes"
@@ -142,7 +140,7 @@ def _classify_part(part: str) -> str:
     return (counted | EXTRA).get(first, "arithmetic")
 
 
-CLASS_OF = {part: _classify_part(part) for part in PARTS}
+CLASS_OF = {part: _classify_part_bottleneck(part) for part in PARTS}
 """Part -> arithmetic, bytes, operations or step."""
 LIMIT_OF = {part: "operations" if kind == "step" else kind for part, kind in CLASS_OF.items()}
 """Part -> arithmetic, bytes or operations."""
@@ -150,16 +148,16 @@ PHASE_OF = {part: part.rpartition(" ")[2] for part in PARTS}
 
 
 @lru_cache(maxsize=16)
-def _merge_and_sum(
+def _merge_operations_and_sum_sizes(
     works: tuple[Operation, ...],
 ) -> tuple[tuple[Operation, ...], Mapping[str, float]]:
     """Return what holds of a network at every batch size: its operations, merged, and their
     sums."""
-    merged_works = merge_operations(works)
+    merged_works = merge_equal_operations(works)
     return merged_works, _sum_network_sizes(merged_works)
 
 
-def merge_operations(works: Iterable[Operation]) -> tuple[Operation, ...]:
+def merge_equal_operations(works: Iterable[Operation]) -> tuple[Operation, ...]:
     """Equal operations of different layers as one, with their calls added and without
     layer names."""
     works_ = tuple(works)
@@ -188,7 +186,7 @@ def classify_operation(work: Operation) -> str:
     return group_names.get(work.kind, work.kind)
 
 
-def is_unpacked_convolution(work: Operation) -> bool:
+def lacks_channels_last_kernel(work: Operation) -> bool:
     """A grouped convolution that cuDNN has no kernel of its own for when tensors are channels-last.
     See :data:`PACKED`."""
     packed = (
@@ -199,13 +197,13 @@ def is_unpacked_convolution(work: Operation) -> bool:
     return classify_operation(work) == "grouped" and work.kernel > 1 and not packed
 
 
-def get_peak_flops(machine: Machine, precision: str, depthwise: bool = False) -> float:
+def get_peak_flops_or_raise(machine: Machine, precision: str, is_depthwise: bool = False) -> float:
     """FLOP/s of the path that products run on. Raises ValueError when the machine has no fast path
     for the precision.
 
     Depthwise kernels use the ordinary pipes, whatever the type.
     """
-    if depthwise and precision != "fp64" and "fp32" in machine.flops_per_second:
+    if is_depthwise and precision != "fp64" and "fp32" in machine.flops_per_second:
         return machine.flops_per_second["fp32"]
     if peak := _find_peak_flops(machine, precision):
         return peak
@@ -231,17 +229,19 @@ def _find_peak_flops(machine: Machine, precision: str) -> float | None:
     return None
 
 
-def list_part_seconds(
+def list_operation_part_seconds(
     work: Operation, case: StepSpec, machine: Machine
 ) -> tuple[tuple[str, float], ...]:
     """Return (part, seconds) of one operation, all its calls, at the case's batch."""
     size, batch, rate = (
-        get_element_bytes(case.precision),
+        get_activation_element_bytes(case.precision),
         float(case.batch),
         machine.bytes_per_second,
     )
     calls, group = float(work.calls), classify_operation(work)
-    each = (work.weights if work.is_of_weights else batch * (work.inputs + work.outputs)) * size
+    each = (
+        work.weights if work.works_on_weights_only else batch * (work.inputs + work.outputs)
+    ) * size
     moved, spilled, overflow = (
         calls * max(each - cached_bytes, 0.0) / rate for cached_bytes in (0.0, SPILLED, OVERFLOW)
     )
@@ -252,7 +252,7 @@ def list_part_seconds(
     ]
     if work.kind in HEAVY:
         back = products = _count_backward_products(work) if case.training else 0.0
-        part_seconds += _list_arithmetic_parts(work, case, machine, group, products)
+        part_seconds += _list_arithmetic_part_seconds(work, case, machine, group, products)
         weight_seconds = calls * (work.weights * size) / rate
         part_seconds += [(f"{group} bytes forward", moved), ("weights forward", weight_seconds)]
         if case.training:
@@ -261,7 +261,7 @@ def list_part_seconds(
                 ("weights backward", weight_seconds * products),
             ]
     else:
-        back = 1.0 if case.training and group != "memory" and not work.is_counter else 0.0
+        back = 1.0 if case.training and group != "memory" and not work.is_counter_update else 0.0
         part_seconds.append((f"{group} bytes forward", moved))
         window = (
             calls * (batch * work.outputs * work.kernel * size if group == "pool" else 0.0) / rate
@@ -283,7 +283,7 @@ def list_part_seconds(
         ("spilled backward", spilled * back),
     ]
     part_seconds.append(("overflow backward", overflow * back))
-    if case.training and work.weights and not work.is_of_weights:
+    if case.training and work.weights and not work.works_on_weights_only:
         part_seconds.append(("tensors optimizer", calls * MICROSECOND))
         if work.weights * FP32 > OVERFLOW:
             fresh = calls * (work.weights * FP32) / rate
@@ -294,10 +294,10 @@ def list_part_seconds(
     return tuple(part_seconds)
 
 
-def list_bend_batches(work: Operation, size: int) -> tuple[int, ...]:
+def list_cache_overflow_batches(work: Operation, element_bytes: int) -> tuple[int, ...]:
     """Batch sizes between which the parts are straight lines over batch; ``size``: bytes of
     an activation."""
-    each = (work.inputs + work.outputs) * size
+    each = (work.inputs + work.outputs) * element_bytes
     last = [int(cached_bytes / each) for cached_bytes in (SPILLED, OVERFLOW) if each]
     return tuple(batch for last_batch in last for batch in (last_batch, last_batch + 1))
 
@@ -308,10 +308,10 @@ def _count_backward_products(work: Operation) -> float:
     return weights + (0.0 if work.first else 1.0)
 
 
-def _list_arithmetic_parts(
-    work: Operation, case: StepSpec, machine: Machine, group: str, products: float
+def _list_arithmetic_part_seconds(
+    work: Operation, case: StepSpec, machine: Machine, group: str, backward_products: float
 ) -> list[tuple[str, float]]:
-    peak = get_peak_flops(machine, case.precision, group == "depthwise")
+    peak = get_peak_flops_or_raise(machine, case.precision, group == "depthwise")
     seconds = float(work.calls) * (2.0 * float(case.batch) * work.macs) / peak
     narrow, shallow = (
         seconds * (REFERENCE / max(size, 1.0)) if group != "depthwise" else 0.0
@@ -320,24 +320,26 @@ def _list_arithmetic_parts(
     part_seconds = [(group, seconds), ("narrow", narrow), ("shallow", shallow)]
     if (
         case.channels_last
-        and get_element_bytes(case.precision) <= 2
-        and is_unpacked_convolution(work)
+        and get_activation_element_bytes(case.precision) <= 2
+        and lacks_channels_last_kernel(work)
     ):
-        ordinary = get_peak_flops(machine, case.precision, depthwise=True)
+        ordinary = get_peak_flops_or_raise(machine, case.precision, is_depthwise=True)
         width = 0.5 * (REFERENCE / work.columns + REFERENCE * work.kernel / work.depth)
         part_seconds.append(("unpacked", seconds * peak / ordinary * width))
     forward = [(f"{name} forward", amount) for name, amount in part_seconds]
     return forward + [
-        (f"{name} backward", amount * products) for name, amount in part_seconds if case.training
+        (f"{name} backward", amount * backward_products)
+        for name, amount in part_seconds
+        if case.training
     ]
 
 
-def sum_part_seconds(case: StepSpec, machine: Machine) -> tuple[float, ...]:
+def sum_step_part_seconds(case: StepSpec, machine: Machine) -> tuple[float, ...]:
     """Seconds of each of :data:`PARTS`. Raises ValueError when the machine has no peak for
     the precision."""
     seconds_by_part = dict.fromkeys(PARTS, 0.0)
-    for work in _merge_and_sum(case.works)[0]:
-        for name, seconds in list_part_seconds(work, case, machine):
+    for work in _merge_operations_and_sum_sizes(case.works)[0]:
+        for name, seconds in list_operation_part_seconds(work, case, machine):
             seconds_by_part[name] += seconds
     if case.training:
         moved = compute_optimizer_seconds(case.parameters, case.optimizer, machine)
@@ -367,7 +369,7 @@ class PartAmount(NamedTuple):
     """Seconds at the machine's peaks, times the part's cost."""
 
 
-def iterate_part_amounts(
+def iterate_weighted_part_seconds(
     case: StepSpec, machine: Machine, costs: Mapping[str, float] | None = None
 ) -> Iterator[PartAmount]:
     """Yield the parts of each operation, of the optimizer and of the step.
@@ -376,12 +378,12 @@ def iterate_part_amounts(
     """
     costs = costs or dict.fromkeys(PARTS, 1.0)
     for work in case.works:
-        for part, seconds in list_part_seconds(work, case, machine):
+        for part, seconds in list_operation_part_seconds(work, case, machine):
             names = (work.layer, work.kind, classify_operation(work))
             if PHASE_OF[part] == "optimizer":
                 names = (OPTIMIZER, "optimizer", "optimizer")
             yield PartAmount(*names, part, costs[part] * seconds)
-    totals = dict(zip(PARTS, sum_part_seconds(case, machine), strict=True))
+    totals = dict(zip(PARTS, sum_step_part_seconds(case, machine), strict=True))
     for part in ("bytes optimizer", "adam optimizer", "overflow optimizer"):
         yield PartAmount(OPTIMIZER, "optimizer", "optimizer", part, costs[part] * totals[part])
     part = "step forward"
@@ -417,9 +419,11 @@ class PeakRates:
 def get_peak_rates(machine: Machine, precision: str) -> PeakRates:
     """Raises ValueError when the machine has no peak for the precision."""
     products, depthwise = (
-        get_peak_flops(machine, precision, depthwise) for depthwise in (False, True)
+        get_peak_flops_or_raise(machine, precision, depthwise) for depthwise in (False, True)
     )
-    return PeakRates(products, depthwise, machine.bytes_per_second / get_element_bytes(precision))
+    return PeakRates(
+        products, depthwise, machine.bytes_per_second / get_activation_element_bytes(precision)
+    )
 
 
 def list_operation_floors(works: Iterable[Operation], training: bool) -> tuple[OperationFloor, ...]:
@@ -429,7 +433,7 @@ def list_operation_floors(works: Iterable[Operation], training: bool) -> tuple[O
         times = float(work.calls) * (
             1.0 + ((_count_backward_products(work) if heavy else 1.0) if training else 0.0)
         )
-        macs, weights = work.macs, work.weights if heavy or work.is_of_weights else 0.0
+        macs, weights = work.macs, work.weights if heavy or work.works_on_weights_only else 0.0
         floors_.append(
             OperationFloor(
                 classify_operation(work),
@@ -441,7 +445,9 @@ def list_operation_floors(works: Iterable[Operation], training: bool) -> tuple[O
     return tuple(floors_)
 
 
-def sum_operation_floors(floors_: Iterable[OperationFloor], batch: int, rates: PeakRates) -> float:
+def sum_operation_floor_seconds(
+    floors_: Iterable[OperationFloor], batch: int, rates: PeakRates
+) -> float:
     """Return the time of all operations: each one's larger of arithmetic at its peak and bytes at
     the bandwidth, added up."""
     total = 0.0
@@ -452,9 +458,9 @@ def sum_operation_floors(floors_: Iterable[OperationFloor], batch: int, rates: P
     return total
 
 
-def compute_step_floor(case: StepSpec, machine: Machine) -> float:
+def compute_step_floor_seconds(case: StepSpec, machine: Machine) -> float:
     """Least seconds of the step: all operations at the machine's peaks, and the optimizer."""
-    floor = sum_operation_floors(
+    floor = sum_operation_floor_seconds(
         list_operation_floors(case.works, case.training),
         case.batch,
         get_peak_rates(machine, case.precision),
@@ -470,11 +476,11 @@ def compute_step_features(case: StepSpec, part_seconds: tuple[float, ...]) -> tu
     """One figure for each of :data:`FEATURES`. ``found``: :func:`parts` of the case, on the machine
     of the fit."""
     seconds = dict(zip(PARTS, part_seconds, strict=True))
-    arithmetic = add_in_order(
+    arithmetic = add_left_to_right(
         seconds[f"{group} {phase}"] for group in PRODUCTS for phase in ("forward", "backward")
     )
-    moved = add_in_order(seconds[name] for name in PARTS if " bytes " in name)
-    _, sums = _merge_and_sum(case.works)
+    moved = add_left_to_right(seconds[name] for name in PARTS if " bytes " in name)
+    _, sums = _merge_operations_and_sum_sizes(case.works)
     operations, macs, elements = (
         max(sums[name], 1.0) for name in ("operations", "macs", "elements")
     )
@@ -519,13 +525,13 @@ def _sum_network_sizes(works: tuple[Operation, ...]) -> Mapping[str, float]:
     return sums
 
 
-def add_in_order(values: Iterable[float]) -> float:
+def add_left_to_right(values: Iterable[float]) -> float:
     """Added one by one: ``sum`` compensates from Python 3.12 on, and its last digits
     then differ."""
     return reduce(operator.add, values, 0.0)
 
 
-def compute_call_features(calls: Iterable[LayerCall]) -> tuple[Feature, ...]:
+def sum_layer_call_features(calls: Iterable[LayerCall]) -> tuple[Feature, ...]:
     """Of one step at its batch size, by direction. Calls without a formula are in
     "unknown" only."""
     sums: dict[str, float] = defaultdict(float)

@@ -1,8 +1,8 @@
 """The answer to a question about training or inference, from what was looked up before: no file,
 no clock and no model is read here.
 
-:func:`answer_training` predicts every batch size of the question on its device, and
-:func:`compute_frontier` the same training on every offer of the price table.
+:func:`predict_training_time_and_cost` predicts every batch size of the question on its device, and
+:func:`compute_time_cost_frontier` the same training on every offer of the price table.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from perfctl.orchestrator.counts.hardware.machines import (
     build_board_machine,
 )
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.estimate.memory import get_default_reserve, parse_capability
+from perfctl.orchestrator.estimate.memory import (
+    get_default_reserve_bytes,
+    parse_capability_or_gpu_name,
+)
 from perfctl.orchestrator.predict import cost, published
 from perfctl.orchestrator.predict.answer import (
     LIKE,
@@ -36,27 +39,27 @@ NODE_GPUS_MAX = 8
 NO_PEAK = "Choose another `precision`, or set the peaks with `device_spec`"
 
 
-def answer_training(
-    question: Question, setting: DeviceAndPrices, subject: Subject, evidence: Evidence
+def predict_training_time_and_cost(
+    question: Question, device_and_prices: DeviceAndPrices, subject: Subject, evidence: Evidence
 ) -> Answer:
     """Return the prediction for each batch size.
 
     Raises UsageError where the device has no peak for the precision.
     """
-    device = setting.device
+    device = device_and_prices.device
     machine, board = device.machine, device.board
     power = choose_gpu_watts_and_source(evidence, device, subject.model, question.power)
     notes = (
         device.note,
         *subject.notes,
         *evidence.notes,
-        *_list_training_notes(question, setting, subject),
+        *_list_training_notes(question, device_and_prices, subject),
     )
     points = []
     for batch in question.batches:
-        step = predict_step_on(machine, question, subject, evidence, batch)
-        training = _compute_training(
-            step, board, question, subject, prices=setting.offers, power=power
+        step = predict_step_on_machine(machine, question, subject, evidence, batch)
+        training = _compute_training_cost(
+            step, board, question, subject, prices=device_and_prices.offers, power=power
         )
         points.append(AnswerPoint(step, training))
     return Answer(
@@ -64,13 +67,13 @@ def answer_training(
         subject,
         device,
         tuple(points),
-        setting.prices,
+        device_and_prices.prices,
         tuple(filter(None, notes)),
         evidence,
     )
 
 
-def predict_step_on(
+def predict_step_on_machine(
     machine: Machine, question: Question, subject: Subject, evidence: Evidence, batch: int
 ) -> StepTime:
     """Return one step on a machine. Raises UsageError without a peak for the precision."""
@@ -96,7 +99,7 @@ def build_step_spec(question: Question, subject: Subject, batch: int) -> StepSpe
         works=subject.works,
         batch=batch,
         training=subject.training,
-        precision=question.number_type,
+        precision=question.precision_or_default,
         optimizer=LIKE.get(optimizer, optimizer),
         parameters=subject.parameters,
         channels_last=question.channels_last,
@@ -105,12 +108,12 @@ def build_step_spec(question: Question, subject: Subject, batch: int) -> StepSpe
 
 
 def choose_gpu_watts_and_source(
-    evidence: Evidence, device: Device, model: str, stated: float | None
+    evidence: Evidence, device: Device, model: str, stated_watts: float | None
 ) -> tuple[float, str] | None:
     """Return (W of one GPU, its source): as stated, measured with this model, measured with others,
     or the data sheet's."""
-    if stated is not None:
-        return stated, "as said"
+    if stated_watts is not None:
+        return stated_watts, "as said"
     runs = [run for run in evidence.power if run.machine == device.machine.name]
     same = [run for run in runs if run.model == model]
     if chosen := same or runs:
@@ -133,7 +136,7 @@ def find_gpu_link_rate_and_source(
     return question.interconnect, "as said"
 
 
-def _compute_training(
+def _compute_training_cost(
     step: StepTime,
     board: Board | None,
     question: Question,
@@ -141,7 +144,7 @@ def _compute_training(
     *,
     prices: tuple[Price, ...],
     power: tuple[float, str] | None = None,
-    with_room: bool = True,
+    includes_memory: bool = True,
 ) -> cost.TrainingCost:
     """Return the training that a step is part of. ``with_room``: with the memory that it needs."""
     link_gbs, link = find_gpu_link_rate_and_source(board, question)
@@ -160,30 +163,36 @@ def _compute_training(
         cost.Span(step.seconds, step.low, step.high),
         job,
         # Phases of a published step are computed, not learned: communication may hide behind all.
-        backward=step.phases.get("backward") if step.way != "published" else None,
+        backward_seconds=step.phases.get("backward") if step.way != "published" else None,
         prices=prices,
-        power=power,
-        tariff=question.tariff,
-        memory=_compute_memory_need_on(subject, step.machine, board, job.batch)
-        if with_room
+        gpu_watts_and_source=power,
+        price_per_kwh=question.tariff,
+        memory=_compute_step_memory_need(subject, step.machine, board, job.batch)
+        if includes_memory
         else None,
     )
 
 
-def _compute_memory_need_on(
+def _compute_step_memory_need(
     subject: Subject, machine: Machine, board: Board | None, batch: int
 ) -> cost.MemoryNeed | None:
     """Return the memory of a step; None if the model's is not known."""
-    limit, reserve, memory = machine.memory_bytes, get_default_reserve(machine.kind), subject.memory
+    limit, reserve, memory = (
+        machine.memory_bytes,
+        get_default_reserve_bytes(machine.kind),
+        subject.memory,
+    )
     if subject.lines is None:
         return None
     if memory is None or machine.kind != "gpu":
-        need = cost.compute_memory_need(subject.lines, batch, limit, reserve)
+        need = cost.compute_tensor_memory_need(subject.lines, batch, limit, reserve)
         return replace(need, is_bound=machine.kind == "gpu")
-    gpu = parse_capability(board.gpu.capability) if board is not None else None
-    largest = memory.largest(limit, reserve, gpu).batch if limit is not None else None
+    gpu = parse_capability_or_gpu_name(board.gpu.capability) if board is not None else None
+    largest = (
+        memory.find_largest_fitting_batch(limit, reserve, gpu).batch if limit is not None else None
+    )
     return cost.MemoryNeed(
-        batch, memory.measure_allocated_peak(batch, gpu), limit, largest, reserve
+        batch, memory.compute_allocated_peak_bytes(batch, gpu), limit, largest, reserve
     )
 
 
@@ -222,7 +231,7 @@ def _list_training_notes(
         yield f"no cost: no offer of {setting.prices.name} states a {board.name}"
 
 
-def check_frontier_question(question: Question) -> None:
+def raise_if_dataset_size_missing(question: Question) -> None:
     """Raise UsageError if a frontier lacks the size of the dataset."""
     if question.dataset_size is None:
         raise UsageError(
@@ -230,14 +239,14 @@ def check_frontier_question(question: Question) -> None:
         )
 
 
-def compute_frontier(answer: Answer) -> cost.CostFrontier:
+def compute_time_cost_frontier(answer: Answer) -> cost.CostFrontier:
     """Return time against cost over every offer of the price table and every batch size.
 
     Each offer is used with all its GPUs. One that does not say which board it has is not compared.
     Raises UsageError when the size of the dataset is not given.
     """
     question, subject, evidence = answer.question, answer.subject, answer.evidence
-    check_frontier_question(question)
+    raise_if_dataset_size_missing(question)
     steps: dict[tuple[Board, int], StepTime | None] = {}
     choices: list[cost.OfferChoice] = []
     too_large = missing = uncertain = 0
@@ -247,12 +256,12 @@ def compute_frontier(answer: Answer) -> cost.CostFrontier:
             uncertain += 1
             continue
         for batch in question.batches:
-            if not _can_fit_on(subject, board, batch):
+            if not _can_batch_fit_on_board(subject, board, batch):
                 too_large += 1
                 continue
             if (board, batch) not in steps:
                 try:
-                    step = predict_step_on(
+                    step = predict_step_on_machine(
                         build_board_machine(board), question, subject, evidence, batch
                     )
                 except UsageError:  # no fast path for this precision on this board
@@ -263,8 +272,8 @@ def compute_frontier(answer: Answer) -> cost.CostFrontier:
                 missing += 1
                 continue
             on_all = replace(question, gpus=price.count)
-            training = _compute_training(
-                step, board, on_all, subject, prices=(price,), with_room=False
+            training = _compute_training_cost(
+                step, board, on_all, subject, prices=(price,), includes_memory=False
             )
             (rental,) = training.rentals
             assert training.billed_seconds is not None and rental.on_demand is not None
@@ -281,16 +290,16 @@ def compute_frontier(answer: Answer) -> cost.CostFrontier:
                 )
             )
     return cost.CostFrontier(
-        cost.select_frontier(choices), len(choices), too_large, missing, uncertain
+        cost.select_time_cost_pareto(choices), len(choices), too_large, missing, uncertain
     )
 
 
-def _can_fit_on(subject: Subject, board: Board, batch: int) -> bool:
+def _can_batch_fit_on_board(subject: Subject, board: Board, batch: int) -> bool:
     memory, machine = subject.memory, build_board_machine(board)
     if memory is not None and machine.memory_bytes is not None:
-        gpu = parse_capability(board.gpu.capability)
+        gpu = parse_capability_or_gpu_name(board.gpu.capability)
         return memory.can_fit_batch(
-            batch, machine.memory_bytes, get_default_reserve(machine.kind), gpu
+            batch, machine.memory_bytes, get_default_reserve_bytes(machine.kind), gpu
         )
-    room = _compute_memory_need_on(subject, machine, None, batch)
+    room = _compute_step_memory_need(subject, machine, None, batch)
     return room is None or room.fits is not False

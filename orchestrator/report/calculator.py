@@ -18,14 +18,17 @@ from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.estimate.memory import RESERVE
 from perfctl.orchestrator.predict.fit import StepFit
 from perfctl.orchestrator.predict.grid import LARGEST
-from perfctl.orchestrator.predict.models.calculator import CalculatorModel, build_planned_model
+from perfctl.orchestrator.predict.models.calculator import (
+    CalculatorModel,
+    build_family_calculator_model,
+)
 from perfctl.orchestrator.predict.models.packed_grid import pack_time_grid
 from perfctl.orchestrator.predict.operations import StepMeasurement
 from perfctl.orchestrator.predict.predict import Evidence
 from perfctl.orchestrator.predict.prices import Price
 from perfctl.orchestrator.predict.published import ShippedFit
 from perfctl.orchestrator.predict.published import load_shipped_fit as load_published
-from perfctl.orchestrator.report.numbers import format_memory_bytes
+from perfctl.orchestrator.report.numbers import format_bytes_binary_prefix
 from perfctl.orchestrator.report.prices import format_price_dates, list_price_publishers
 from perfctl.workloads.models.plan import (
     PARAMETERS,
@@ -222,7 +225,9 @@ def _select_fields(record: object, keys: Sequence[str]) -> dict[str, Any]:
     return {key: getattr(record, key) for key in keys}
 
 
-def _build_control_groups(contents: CalculatorContents, first: str) -> tuple[ControlGroup, ...]:
+def _build_control_groups(
+    contents: CalculatorContents, default_model: str
+) -> tuple[ControlGroup, ...]:
     names: dict[str, list[str]] = {}
     for network in (model.network for model in contents.models):
         names.setdefault(network.family, []).append(network.name)
@@ -241,8 +246,10 @@ def _build_control_groups(contents: CalculatorContents, first: str) -> tuple[Con
             "network",
             "Network",
             (
-                CalculatorField("family", "Family", first, choices=families),
-                CalculatorField("traced", "Model", first, choices=models or (("", "none"),)),
+                CalculatorField("family", "Family", default_model, choices=families),
+                CalculatorField(
+                    "traced", "Model", default_model, choices=models or (("", "none"),)
+                ),
             ),
         ),
         ControlGroup(
@@ -306,7 +313,7 @@ def _build_device_controls(contents: CalculatorContents) -> ControlGroup:
         age = ages.index(device.group) if device.group in ages else 0
         return GROUPS.index(device.group.partition(",")[0]), -age
 
-    def find_newest_price_date(device: ListedDevice) -> str:
+    def find_newest_single_gpu_price_date(device: ListedDevice) -> str:
         """The date of the newest on-demand price of one such GPU; "" without one."""
         prices = (contents.prices[number] for number in device.offers)
         dates = (price.date for price in prices if price.count == 1 and price.on_demand is not None)
@@ -314,7 +321,7 @@ def _build_device_controls(contents: CalculatorContents) -> ControlGroup:
 
     listed = sorted(contents.devices, key=rank_device_group)
     devices = tuple((device.machine.name, device.machine.name) for device in listed)
-    newest = max(listed, key=find_newest_price_date)  # the page opens on it
+    newest = max(listed, key=find_newest_single_gpu_price_date)  # the page opens on it
     return ControlGroup(
         "device",
         "Device",
@@ -373,7 +380,8 @@ def _describe_prediction_basis(contents: CalculatorContents) -> tuple[str, ...]:
         "'perfctl predict --device-spec' predicts for other devices.",
         (
             "Memory is the peak of the tensors in the selected precision, plus "
-            f"{format_memory_bytes(RESERVE)} reserved on a GPU for the CUDA context, workspaces "
+            f"{format_bytes_binary_prefix(RESERVE)} reserved on a GPU for the CUDA context, "
+            f"workspaces "
             "and the allocator. The largest batch is an upper bound: "
             "'perfctl predict' replays the allocator, which cannot use every byte, and may find a "
             "slightly smaller batch."
@@ -466,7 +474,7 @@ class FamilyAnswers:
         }
 
     def _compute_step_time_grid(self, name: str) -> dict[str, Any]:
-        model = build_planned_model(name)
+        model = build_family_calculator_model(name)
         learned, devices = self._learn()
         measured = tuple(step for step in learned.measured if step.case.training)
         machines = [device.machine for device in devices]

@@ -7,7 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from perfctl.orchestrator.estimate.flops.engine import WorkTotals, is_fused_only, list_product_types
+from perfctl.orchestrator.estimate.flops.engine import (
+    WorkTotals,
+    is_fused_kernel_recomputation,
+    list_forward_product_types,
+)
 from perfctl.orchestrator.estimate.memory import CONTEXT, LargestBatch, StepMemorySummary
 from perfctl.orchestrator.estimate.parallel import ParallelMemory, RankMemory
 from perfctl.orchestrator.estimate.peers import CountDifference, CounterComparison
@@ -79,14 +83,17 @@ class EstimateOutput:
 
 
 def build_estimated_step_view(
-    output: EstimateOutput, *, has_every_row: bool, limit: int | None = None
+    output: EstimateOutput,
+    *,
+    includes_operations_table: bool,
+    memory_limit_bytes: int | None = None,
 ) -> View:
     """Return the layers and the totals of the first batch size, then the other tables. ``limit``:
     bytes of memory that the largest batch may take."""
     batch, first = next(iter(output.batches.items()))
     tables = [
         _build_layers_table(first),
-        _build_operations_table(first.calls) if has_every_row else None,
+        _build_operations_table(first.calls) if includes_operations_table else None,
         _build_data_types_table(first),
         _build_memory_table(first.memory) if first.memory is not None else None,
         _build_batches_table(output.batches) if len(output.batches) > 1 else None,
@@ -94,9 +101,9 @@ def build_estimated_step_view(
         if output.parallel and output.parallel.ranks
         else None,
     ]
-    notes = [*_describe_totals(first)]
-    if output.largest_batch is not None and limit is not None:
-        notes.append(_describe_largest_batch(output.largest_batch, limit))
+    notes = [*_describe_step_totals(first)]
+    if output.largest_batch is not None and memory_limit_bytes is not None:
+        notes.append(_describe_largest_batch(output.largest_batch, memory_limit_bytes))
     if output.parallel is not None:
         notes += _describe_parallel_plans(output.parallel)
     notes += output.notes
@@ -107,11 +114,11 @@ def build_estimated_step_view(
         f"{output.model}, {mode}, batch {batch:,}, {first.precision}",
         tables=tuple(filter(None, tables)),
         notes=tuple(notes),
-        least_width=SHEET_WIDTH if has_every_row else 0,
+        least_width=SHEET_WIDTH if includes_operations_table else 0,
     )
 
 
-def build_flop_counters_view(output: CounterComparison) -> View:
+def build_counter_comparison_view(output: CounterComparison) -> View:
     """Return the totals of each counter with the reasons, and the layers that differ."""
     rows = [("estimate", _build_unit_cell(sum(output.macs.values()), "MAC"), BLANK, "", "")]
     for peer in output.counts:
@@ -148,7 +155,7 @@ def build_flop_counters_view(output: CounterComparison) -> View:
             layer_rows.append((layer or "(model)", _build_unit_cell(macs, "MAC"), *cells))
     names = text_columns("layer", "estimate", *(peer.counter for peer in counters))
     tables = (
-        build_table("", columns, rows, limit=len(rows), is_complete=True),
+        build_table("", columns, rows, max_rows=len(rows), keep_empty_columns=True),
         build_table("Layers that differ", names, layer_rows),
     )
     return View(
@@ -203,13 +210,13 @@ def _build_layers_table(estimate: Estimate) -> Table:
     works: Counter[tuple[str, str, str]] = Counter()
     bounds: set[tuple[str, str, str]] = set()
     for call in estimate.calls:
-        if not is_fused_only(call):
+        if not is_fused_kernel_recomputation(call):
             keys = (
                 (call.layer or "(model)", call.kind, call.direction),
                 ("total", "", call.direction),
             )
             works.update(dict.fromkeys(keys, call.flops or 0))
-            bounds.update(keys if call.upper_bound else ())
+            bounds.update(keys if call.upper_bound_reason else ())
 
     def build_parameters_cell(line: NetworkLine) -> object:
         if line is sheet.total and estimate.uninitialized:
@@ -256,17 +263,19 @@ def _format_total_flops(total: WorkTotals) -> str:
     return f"{'at least ' if total.is_lower_bound else ''}{format_si(total.flops, 'FLOP')}"
 
 
-def describe_parameters(parameters: str, active: int | None) -> str:
+def append_active_parameters(parameters: str, active_count: int | None) -> str:
     """Return the parameters, and how many of them a token uses if these are fewer."""
-    if active is None:
+    if active_count is None:
         return parameters
-    return f"{parameters}; active per token: {active:,} (a token uses only some experts)"
+    return f"{parameters}; active per token: {active_count:,} (a token uses only some experts)"
 
 
-def _describe_totals(estimate: Estimate) -> Iterator[str]:
+def _describe_step_totals(estimate: Estimate) -> Iterator[str]:
     """Yield the sums in sentences, and which operations have no formula."""
     forward, backward, recompute = estimate.forward, estimate.backward, estimate.recompute
-    is_bound = any(call.upper_bound for call in estimate.calls) and not forward.is_lower_bound
+    is_bound = (
+        any(call.upper_bound_reason for call in estimate.calls) and not forward.is_lower_bound
+    )
     most = "at most " if is_bound else ""
     totals = {"Forward": forward}
     if backward.macs or backward.is_lower_bound:
@@ -297,7 +306,7 @@ def _describe_totals(estimate: Estimate) -> Iterator[str]:
     parameters = f"Parameters {least}{estimate.parameters:,} ({weights / MIB:,.2f} MiB)"
     parameters += f", of them {frozen:,} not trainable" if frozen else ""
     hint = " Peak memory of a step: add `memory`." if estimate.memory is None else ""
-    yield f"{describe_parameters(parameters, estimate.active_parameters)}.{hint}"
+    yield f"{append_active_parameters(parameters, estimate.active_parameters)}.{hint}"
     if estimate.uninitialized:
         names = ", ".join(estimate.uninitialized)
         yield f"Not included: uninitialized parameters of lazy layers that did not run: {names}."
@@ -307,7 +316,7 @@ def _describe_totals(estimate: Estimate) -> Iterator[str]:
     for call in estimate.calls:
         if call.macs is None:
             yield f"Not included: {call.formula}, in {call.layer or 'the model'}, {call.direction}."
-    bounds = dict.fromkeys((call.upper_bound, call.layer) for call in estimate.calls)
+    bounds = dict.fromkeys((call.upper_bound_reason, call.layer) for call in estimate.calls)
     for reason in dict.fromkeys(reason for reason, _ in bounds if reason):
         layers = (layer or "the model" for text, layer in bounds if text == reason)
         names = join_first_names(layers, LAYERS_NAMED_MAX)
@@ -361,7 +370,7 @@ def _list_notes_on_data_types(estimate: Estimate) -> Iterator[str]:
         return
     layers = [
         layer or "(model)"
-        for (layer, kind), name in list_product_types(estimate.ops).items()
+        for (layer, kind), name in list_forward_product_types(estimate.ops).items()
         if kind == "Linear" and "fp8" not in name
     ]
     if layers:
@@ -503,20 +512,24 @@ def _describe_parallel_plans(parallel: ParallelMemory) -> list[str]:
     return lines
 
 
-def _describe_largest_batch(fit: LargestBatch, limit: int) -> str:
+def _describe_largest_batch(fit: LargestBatch, memory_limit_bytes: int) -> str:
     """Return the largest batch, what it needs and what stays free; why the next does not fit."""
     free = f"{fit.reserve / GIB:.2f} GiB left free for the CUDA context and cuDNN (`reserve`)"
     if fit.batch is None:
         return (
             f"Every batch size fits: a step needs {fit.needed:,} B at any batch size; the device "
-            f"has {limit:,} B, {free}."
+            f"has {memory_limit_bytes:,} B, {free}."
         )
     following = f"{fit.next_needed:,} B"
-    if fit.next_needed + fit.reserve <= limit:
+    if fit.next_needed + fit.reserve <= memory_limit_bytes:
         following += ", and the allocator has no large enough free block (fragmentation)"
     if not fit.batch:
-        return f"Not even one sample fits: {following}; the device has {limit:,} B, {free}."
+        return (
+            f"Not even one sample fits: {following}; the device has {memory_limit_bytes:,} "
+            f"B, {free}."
+        )
     return (
-        f"The largest batch is {fit.batch:,}: it needs {fit.needed:,} B of {limit:,} B, with "
+        f"The largest batch is {fit.batch:,}: it needs {fit.needed:,} B of "
+        f"{memory_limit_bytes:,} B, with "
         f"{free} and {fit.margin:,} B more. {fit.batch + 1:,} would need {following}."
     )

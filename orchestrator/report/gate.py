@@ -22,7 +22,7 @@ from perfctl.orchestrator.compare.gate import (
     JudgedQuantity,
     Value,
     get_quantity_rank,
-    group_rows_into_causes,
+    group_rows_by_study_quantity,
 )
 from perfctl.orchestrator.report.files.documents import write_markdown
 from perfctl.orchestrator.report.numbers import DASH
@@ -74,7 +74,7 @@ class GateLine(NamedTuple):
         return f"{self.where}: {self.before} became {self.after}{reason}"
 
 
-def build_outcomes_output(outcomes: Sequence[GateOutcome]) -> GateOutput:
+def build_gate_outcomes_output(outcomes: Sequence[GateOutcome]) -> GateOutput:
     """Return the whole."""
     passed = not any(outcome.failed or outcome.undecided for outcome in outcomes)
     return GateOutput(passed, write_gate_headline(outcomes), outcomes)
@@ -92,18 +92,20 @@ def write_gate_headline(outcomes: Sequence[GateOutcome]) -> str:
             (
                 (outcome, cause)
                 for outcome in outcomes
-                for cause in group_rows_into_causes(outcome, *FAILS)
+                for cause in group_rows_by_study_quantity(outcome, *FAILS)
             ),
             key=lambda item: get_quantity_rank(item[1].first),
         )
         total = "" if failed == judged else f" of {judged:,}"
         noun = "quantity" if failed == judged == 1 else "quantities"
         also = f", {unjudged:,} {'was' if unjudged == 1 else 'were'} not judged" if unjudged else ""
-        first = f"{outcome.entry}: {_build_line_of_quantity(outcome.entry, cause.first).text}"
+        first = f"{outcome.entry}: {_build_quantity_gate_line(outcome.entry, cause.first).text}"
         verb = "is" if failed == 1 else "are"
         return f"{failed:,}{total} {noun} {verb} worse or changed{also}; {first}"
     problems = [f"{outcome.entry}: {text}" for outcome in outcomes for text in outcome.problems]
-    missing = [line for outcome in outcomes for line in _build_lines_of_causes(outcome, (MISSING,))]
+    missing = [
+        line for outcome in outcomes for line in _build_gate_lines_by_cause(outcome, (MISSING,))
+    ]
     if problems:
         return problems[0]
     if missing:
@@ -117,7 +119,7 @@ def write_gate_headline(outcomes: Sequence[GateOutcome]) -> str:
     return quantities if judged else "perfctl could not judge any quantity"
 
 
-def build_outcomes_view(outcomes: Sequence[GateOutcome]) -> View:
+def build_gate_outcomes_view(outcomes: Sequence[GateOutcome]) -> View:
     """Return the sums of each entry, then what fails, what is not known, and what is better."""
     sums = []
     for outcome in outcomes:
@@ -127,7 +129,7 @@ def build_outcomes_view(outcomes: Sequence[GateOutcome]) -> View:
     lines: dict[tuple[str, ...], GateLine] = {}
     for results in (FAILS, (MISSING,), (NOT_JUDGED,), (BETTER,), (NEW,)):
         for outcome in outcomes:
-            for line in _build_lines_of_causes(outcome, results):
+            for line in _build_gate_lines_by_cause(outcome, results):
                 # a new quantity may already be the cause of a sum that is worse
                 reason = "" if line.result == NEW else line.reason
                 lines.setdefault((line.entry, line.result, line.where, reason), line)
@@ -160,7 +162,17 @@ def build_outcomes_view(outcomes: Sequence[GateOutcome]) -> View:
     complete, short = (
         tuple(
             filter(
-                None, [build_table("", heads, listed, limit=MAX_ROWS, tools=False, explains=False)]
+                None,
+                [
+                    build_table(
+                        "",
+                        heads,
+                        listed,
+                        max_rows=MAX_ROWS,
+                        has_filter_and_csv=False,
+                        explain_empty_columns=False,
+                    )
+                ],
             )
         )
         for heads, listed in ((columns, rows), (text_columns("", "change"), sentences))
@@ -171,7 +183,7 @@ def build_outcomes_view(outcomes: Sequence[GateOutcome]) -> View:
 
 def write_pull_request_comment(outcomes: Sequence[GateOutcome]) -> str:
     """Return a comment on a pull request, of at most 30 lines."""
-    document = build_outcomes_view(outcomes).document
+    document = build_gate_outcomes_view(outcomes).document
     assert document is not None
     view = document()
     facts = (write_gate_headline(outcomes), view.title, *view.facts)[: MAX_NAMES + 2]
@@ -180,10 +192,10 @@ def write_pull_request_comment(outcomes: Sequence[GateOutcome]) -> str:
     return write_markdown(replace(view, title="perfctl gate", facts=facts, notes=notes))
 
 
-def _build_lines_of_causes(outcome: GateOutcome, results: Sequence[str]) -> Iterator[GateLine]:
+def _build_gate_lines_by_cause(outcome: GateOutcome, results: Sequence[str]) -> Iterator[GateLine]:
     """Yield the causes with these results; of what could not be judged a line for each reason."""
     if results[0] not in (MISSING, NOT_JUDGED):
-        for cause in group_rows_into_causes(outcome, *results):
+        for cause in group_rows_by_study_quantity(outcome, *results):
             also = []
             if cause.whole is not None and isinstance(cause.whole.before, int | float):
                 before = format_gate_value(cause.whole.before)
@@ -198,14 +210,14 @@ def _build_lines_of_causes(outcome: GateOutcome, results: Sequence[str]) -> Iter
             ]
             also += [f"also {', '.join(changes[:MAX_NAMES])}"] if changes else []
             also += [f"{len(changes) - MAX_NAMES} more"] if len(changes) > MAX_NAMES else []
-            line = _build_line_of_quantity(outcome.entry, cause.first)
+            line = _build_quantity_gate_line(outcome.entry, cause.first)
             yield line._replace(reason=join_notes(line.reason, *also))
         return
     groups: dict[tuple[str, str], list[JudgedQuantity]] = {}
     for row in outcome.select_rows_with_results(*results):
         groups.setdefault((row.reason, row.key.study), []).append(row)
     for (_, study), rows in groups.items():
-        line = _build_line_of_quantity(outcome.entry, rows[0])
+        line = _build_quantity_gate_line(outcome.entry, rows[0])
         if len(rows) > 1:
             names = _cut_text(", ".join(dict.fromkeys(row.quantity for row in rows)))
             location = f"{len(rows):,} quantities of {study or rows[0].key.name} ({names})"
@@ -213,7 +225,7 @@ def _build_lines_of_causes(outcome: GateOutcome, results: Sequence[str]) -> Iter
         yield line._replace(before=DASH, after=DASH)
 
 
-def _build_line_of_quantity(entry: str, row: JudgedQuantity) -> GateLine:
+def _build_quantity_gate_line(entry: str, row: JudgedQuantity) -> GateLine:
     """Return one quantity; its values where the reason does not say them."""
     is_said = row.quantity in (TIME, SETUP) or isinstance(row.before, Mapping | str)
     values = (
@@ -247,7 +259,7 @@ def write_junit_xml(outcomes: Sequence[GateOutcome]) -> str:
     for outcome in outcomes:
         cases = [("measuring", "error", problem) for problem in outcome.problems]
         for row in outcome.rows:
-            line = _build_line_of_quantity(outcome.entry, row)
+            line = _build_quantity_gate_line(outcome.entry, row)
             cases.append((line.where, kinds.get(row.result, ""), f"{row.result}: {line.text}"))
         entry, kinds_of = neutralize_text(outcome.entry, "xml"), [kind for _, kind, _ in cases]
         counts = {
@@ -275,8 +287,8 @@ def write_github_annotations(outcomes: Sequence[GateOutcome], file: str) -> Iter
     errors = []
     for outcome in outcomes:
         lines = [
-            *_build_lines_of_causes(outcome, FAILS),
-            *_build_lines_of_causes(outcome, (MISSING,)),
+            *_build_gate_lines_by_cause(outcome, FAILS),
+            *_build_gate_lines_by_cause(outcome, (MISSING,)),
         ]
         errors += [(f"{outcome.entry}: {line.result}", line.text) for line in lines]
         errors += [(f"{outcome.entry}: could not be judged", text) for text in outcome.problems]

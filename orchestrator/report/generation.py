@@ -14,8 +14,8 @@ from perfctl.orchestrator.estimate.generation import (
     KvCachePart,
     LayerWork,
 )
-from perfctl.orchestrator.report.estimate import build_flops_cell, describe_parameters
-from perfctl.orchestrator.report.numbers import format_three_digits
+from perfctl.orchestrator.report.estimate import append_active_parameters, build_flops_cell
+from perfctl.orchestrator.report.numbers import format_three_significant_digits
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
@@ -95,12 +95,12 @@ def _build_phase_row(phase: GenerationPhase) -> list[object]:
         phase.name.removeprefix("decode, "),
         phase.steps,
         *counts,
-        *_build_work_cells(_sum_layer_work(phase)),
+        *_build_work_cells(_sum_phase_work(phase)),
     ]
 
 
-def _sum_layer_work(phase: GenerationPhase) -> LayerWork:
-    sums = {name: phase.sum_measure(name) for name in MEASURES}
+def _sum_phase_work(phase: GenerationPhase) -> LayerWork:
+    sums = {name: phase.sum_layer_field(name) for name in MEASURES}
     return LayerWork("total", "", missing=phase.totals.missing, **sums)
 
 
@@ -108,7 +108,7 @@ def _build_work_cells(work: LayerWork) -> list[Cell]:
     """Return FLOPs, bytes of weights and cache, and FLOPs for each of these bytes."""
     sizes = (work.weight_bytes, work.cache_read_bytes, work.cache_written_bytes)
     flops_per_byte = (
-        format_three_digits(work.flops / work.bytes) if work.bytes and work.macs else ""
+        format_three_significant_digits(work.flops / work.bytes) if work.bytes and work.macs else ""
     )
     flops = build_flops_cell(work.flops, is_lower_bound=bool(work.missing))
     return [flops, *map(size_cell, sizes), text_cell(flops_per_byte)]
@@ -124,7 +124,7 @@ def _build_phase_layers_table(title: str, phase: GenerationPhase) -> Table:
             build_flops_cell(work.elementwise_flops, is_lower_bound=bool(work.missing)),
             size_cell(work.unfused_bytes),
         ]
-        for work in (*phase.layers, _sum_layer_work(phase))
+        for work in (*phase.layers, _sum_phase_work(phase))
     ]
     columns = [
         *text_columns("layer"),
@@ -138,7 +138,7 @@ def _build_phase_layers_table(title: str, phase: GenerationPhase) -> Table:
 
 def _list_generation_facts(generation: GenerationEstimate) -> Iterator[str]:
     parameters = f"parameters: {generation.parameters:,}"
-    yield describe_parameters(parameters, generation.active_parameters)
+    yield append_active_parameters(parameters, generation.active_parameters)
     if generation.cache is not None:
         yield from _list_cache_facts(generation.cache)
     elif not generation.cached:
@@ -166,7 +166,13 @@ def _list_cache_facts(cache: KvCache) -> Iterator[str]:
     compressed, expanded = cache.latent
     item_bytes = sum(part.layers for part in growing) * growing[0].item_bytes
     values = sorted({part.values_per_layer for part in growing})
-    form = "compressed" if cache.keeps_latent else "expanded" if values == [expanded] else "neither"
+    form = (
+        "compressed"
+        if cache.has_compressed_latent_cache
+        else "expanded"
+        if values == [expanded]
+        else "neither"
+    )
     if values not in ([compressed], [expanded]):
         form += f", {' or '.join(map(str, values))} values in all"
     yield (

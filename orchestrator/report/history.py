@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from perfctl.orchestrator.compare.changes import LevelChange, count_points_needed
+from perfctl.orchestrator.compare.changes import LevelChange, compute_min_points_for_change
 from perfctl.orchestrator.compare.history import History, HistoryLine, HistoryRun, HistorySeries
 from perfctl.orchestrator.report.compare.why import format_quantity
 from perfctl.orchestrator.report.tables import (
@@ -40,10 +40,11 @@ def build_history_view(history: History) -> View:
     busy = sum(len(line.busy_reason_by_point) for line in history.lines)
     unjudged = f"; the times of {busy} are not judged" if busy else ""
     notes = ["Trend: the newest points, from the smallest to the largest value."]
-    if any(len(line.points) < count_points_needed() for line in history.lines):
+    if any(len(line.points) < compute_min_points_for_change() for line in history.lines):
         notes.insert(
             0,
-            f"perfctl needs {count_points_needed()} points of a line to judge its times ('perfctl "
+            f"perfctl needs {compute_min_points_for_change()} points of a line to judge its "
+            f"times ('perfctl "
             "compare' compares two runs by their repeats).",
         )
     return View(
@@ -53,14 +54,14 @@ def build_history_view(history: History) -> View:
             f"{history.gate * 100:g}%, and stayed at the new level. It reports every change of an "
             "exact count.",
         ),
-        tuple(_build_line_table(history, line) for line in history.lines),
+        tuple(_build_history_line_table(history, line) for line in history.lines),
         notes=tuple(notes),
         rows_on_terminal=ROWS,
         command="history",
     )
 
 
-def _build_line_table(history: History, line: HistoryLine) -> Table:
+def _build_history_line_table(history: History, line: HistoryLine) -> Table:
     changes = [(series, change) for series in line.series for change in series.changes]
     rows = sorted(
         line.series, key=lambda series: (series.what.quantity == "layer", not series.changes)
@@ -82,7 +83,7 @@ def _build_line_table(history: History, line: HistoryLine) -> Table:
             *(
                 Cell(
                     format_quantity(series.what.quantity, series.values[index]),
-                    value_with_range(series, index),
+                    format_value_with_range(series, index),
                     value=series.values[index],
                 )
                 for index in (0, -1)
@@ -116,7 +117,11 @@ def _format_series_change(series: HistorySeries) -> str:
         return "none"
     if series.what.quantity == "throughput":
         return "like the step"
-    return "none significant" if len(series.values) >= count_points_needed() else "too few points"
+    return (
+        "none significant"
+        if len(series.values) >= compute_min_points_for_change()
+        else "too few points"
+    )
 
 
 def describe_level_change(
@@ -126,7 +131,7 @@ def describe_level_change(
 
     def name_point_range(first: int, last: int) -> str:
         points = (line.points[series.points[index]] for index in (first, last))
-        return " and ".join(_name_point(history, point) for point in points)
+        return " and ".join(_format_point_label(history, point) for point in points)
 
     if change.interval is None or change.p is None:
         before, after = (
@@ -152,7 +157,7 @@ def describe_level_change(
     return f"{series.what.name} {by} between {between} ({evidence}); {others_changed}"
 
 
-def _name_point(history: History, point: Sequence[HistoryRun]) -> str:
+def _format_point_label(history: History, point: Sequence[HistoryRun]) -> str:
     """Return its first run, with the database if there are several."""
     first = point[0]
     store = (
@@ -170,7 +175,7 @@ def _strip_common_folder(stores: Sequence[str]) -> list[str]:
     return [os.path.relpath(store, shared) for store in stores]
 
 
-def value_with_range(series: HistorySeries, index: int) -> str:
+def format_value_with_range(series: HistorySeries, index: int) -> str:
     """Return the median of a point's repeats with their range: "361 ms (350 ms to 402 ms in 3
     runs)"."""
     repeats = series.repeats[index]

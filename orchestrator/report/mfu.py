@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from perfctl.orchestrator.estimate.decoder import build_decoder_from_step
+from perfctl.orchestrator.estimate.decoder import build_decoder_from_recorded_step
 from perfctl.orchestrator.estimate.mfu import (
     TERMS,
     ConventionRow,
@@ -30,7 +30,7 @@ from perfctl.orchestrator.report.tables import (
     text_columns,
 )
 from perfctl.orchestrator.report.view import View
-from perfctl.records.run import format_point
+from perfctl.records.run import format_sweep_point
 
 MFU_BY_FORMULA = "MFU by formula"
 TERM_SHARE_MIN = 0.0005
@@ -78,16 +78,18 @@ class MfuOutput:
     """Convention -> its figures."""
 
 
-def audit_recorded_step(analysis: Analysis) -> MfuAudit | None:
+def audit_fastest_training_step_mfu(analysis: Analysis) -> MfuAudit | None:
     """Return the MFU of the recorded batch size with the most tokens per second; None unless the
     runs train a dense language model, with timed steps, on a device with a known peak."""
     peaks, audits = analysis.roofline.peaks, []
     for point in (
-        analysis.roofline.select_points_of_level("run") if analysis.study.mode != "infer" else ()
+        analysis.roofline.select_points_by_work_level("run")
+        if analysis.study.mode != "infer"
+        else ()
     ):
         batch = analysis.study.get_batch(point.traffic.batch)
         calls = next((item.run.layer_calls for item in batch.runs if item.run.layer_calls), ())
-        step = build_decoder_from_step(
+        step = build_decoder_from_recorded_step(
             format_study_heading(analysis.study), calls, batch.recorded_ops
         )
         if step is None or not point.peak or not point.traffic.seconds:
@@ -96,14 +98,14 @@ def audit_recorded_step(analysis: Analysis) -> MfuAudit | None:
         peak = DevicePeak(point.peak, f"{peaks.device}, {source}")
         decoder, tokens, recompute = step
         rate = tokens / point.traffic.seconds
-        step_text = f"{tokens:,} tokens in a step of {format_point(batch.batch)}"
+        step_text = f"{tokens:,} tokens in a step of {format_sweep_point(batch.batch)}"
         basis = f"tokens/s: {step_text}, by the {point.traffic.basis}"
         audits.append(audit_mfu(decoder, rate, 1, peak, recompute=recompute, notes=(basis,)))
     valid = (item for item in audits if item.causal.mfu is not None)
     return max(valid, key=lambda item: item.tokens_per_second, default=None)
 
 
-def write_mfu_answer(audit: MfuAudit) -> str:
+def format_mfu_headline(audit: MfuAudit) -> str:
     """Return MFU by the formulas of PaLM and torchtitan and the terms that differ, or by the only
     one that was chosen."""
     rows = {row.convention.key: row for row in audit.rows if row.mfu is not None}
@@ -122,7 +124,7 @@ def write_mfu_answer(audit: MfuAudit) -> str:
     return f"MFU {by_palm} by PaLM's formula, {by_torchtitan} by torchtitan's; {difference}"
 
 
-def build_cited_formulas_table(audit: MfuAudit) -> Table:
+def build_mfu_formula_sources_table(audit: MfuAudit) -> Table:
     """Return every formula with its terms and its source, as a paper needs them."""
     rows = [
         [
@@ -172,12 +174,12 @@ def build_mfu_view(audit: MfuAudit) -> View:
     )
     sizes = f"{model.parameters:,} parameters{active}, {model.seq:,} tokens per sequence"
     answer_view = View(
-        write_mfu_answer(audit),
+        format_mfu_headline(audit),
         (f"{model.name}: {sizes}", *facts),
         tuple(filter(None, [formulas])),
         notes=(*_explain_reported_mfu(audit.reported), *notes, *audit.notes),
     )
-    tables = (*answer_view.tables, build_cited_formulas_table(audit))
+    tables = (*answer_view.tables, build_mfu_formula_sources_table(audit))
     return replace(answer_view, document=lambda: replace(answer_view, tables=tables))
 
 
@@ -192,7 +194,7 @@ def _build_formula_cells(audit: MfuAudit, row: ConventionRow) -> list[object]:
             for share, reason in ((row.mfu, refused), (row.hfu, no_hfu))
         ),
     ]
-    difference = audit.compare_with_exact(row)
+    difference = audit.compute_excess_flops_over_exact(row)
     if row is audit.exact:
         return [*cells, missing_cell("the reference itself"), row.convention.formula]
     if difference is None:
@@ -231,10 +233,10 @@ def _explain_reported_mfu(reported: ReportedMfu | None) -> Iterator[str]:
             if reported.value < 0.01
             else ""
         )
-        nearest = _describe_match(reported.nearest)
+        nearest = _describe_mfu_explanation(reported.nearest)
         yield f"Reported {percent}%: no known formula gives this value{share}. Closest: {nearest}"
         return
-    first, *further = map(_describe_match, reported.matches)
+    first, *further = map(_describe_mfu_explanation, reported.matches)
     yield f"Reported {percent}%: {first}"
     if further:
         yield "With this value, these formulas fit equally well:"
@@ -243,7 +245,7 @@ def _explain_reported_mfu(reported: ReportedMfu | None) -> Iterator[str]:
             yield f"  and {len(further) - MATCHES_MAX} more (--json)"
 
 
-def _describe_match(match: MfuExplanation) -> str:
+def _describe_mfu_explanation(match: MfuExplanation) -> str:
     return f"{match.said}, {match.value:.2%} ({match.source})"
 
 
@@ -251,7 +253,7 @@ def build_mfu_output(audit: MfuAudit) -> MfuOutput:
     """Return every convention, and what explains the reported MFU."""
 
     def build_mfu_row(row: ConventionRow) -> MfuRow:
-        difference, terms = audit.compare_with_exact(row) or (None, None)
+        difference, terms = audit.compute_excess_flops_over_exact(row) or (None, None)
         return MfuRow(row, difference, None if terms is None else dict(terms))
 
     formulas = {row.convention.key: build_mfu_row(row) for row in audit.rows}

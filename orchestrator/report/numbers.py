@@ -33,7 +33,7 @@ _BEFORE_UNIT = re.compile(
 )
 
 
-def bind_units_to_numbers(text: str) -> str:
+def insert_no_break_before_units(text: str) -> str:
     """Return ``text`` with no break between a number and its unit."""
     return _BEFORE_UNIT.sub(NO_BREAK, text)
 
@@ -90,11 +90,11 @@ def format_time(ns: float) -> str:
     return f"{format_significant(ns / 1000.0**power)} {('ns', 'µs', 'ms')[power]}" if ns else "0 s"
 
 
-def format_step_times(spread: TimeSpread, samples: float = 1) -> str:
+def format_step_times(spread: TimeSpread, samples_per_step: float = 1) -> str:
     """Return a median time over ``samples``, with the fastest and slowest step: "57.8 ms (16.1 ms
     to 61.0 ms in 3 steps)"; of a single step only its time."""
     middle, low, high = (
-        format_time(ns / samples) for ns in (spread.median, spread.low, spread.high)
+        format_time(ns / samples_per_step) for ns in (spread.median, spread.low, spread.high)
     )
     return f"{middle} ({low} to {high} in {spread.count} steps)" if spread.count > 1 else middle
 
@@ -104,7 +104,7 @@ def format_bytes(count: float) -> str:
     return format_si(count, "B")
 
 
-def format_memory_bytes(count: float) -> str:
+def format_bytes_binary_prefix(count: float) -> str:
     """Return bytes of a device's memory with binary prefixes, as nvidia-smi counts: "40.0 GiB"."""
     power = next((power for power in range(4) if abs(count) < 999.5 * 1024.0**power), 4)
     return f"{format_significant(count / 1024**power)} {('', 'Ki', 'Mi', 'Gi', 'Ti')[power]}B"
@@ -119,15 +119,15 @@ def format_percent(share: float) -> str:
     return f"{share * 100:.1f}%"
 
 
-def format_all_digits(value: float, unit: str = "") -> str:
+def format_integer_or_six_digits(value: float, unit: str = "") -> str:
     """Return every digit of an integer, six of any other number, grouped by commas:
     "1,358,954,496 FLOP"."""
-    value = round_to_six_digits(value)
+    value = round_to_six_significant_digits(value)
     text = f"{value:,}" if isinstance(value, int) or abs(value) >= 1e-4 else f"{value:g}"
     return f"{text} {unit}".rstrip()
 
 
-def round_to_six_digits(value: float) -> float:
+def round_to_six_significant_digits(value: float) -> float:
     """Return integers as they are, other numbers with six significant digits."""
     if isinstance(value, int) or not isfinite(value):
         return value
@@ -144,7 +144,7 @@ def format_ratio(value: float) -> str:
     return f"{value:.2f}" if value < 1000 else format_si(value)
 
 
-def format_three_digits(value: float) -> str:
+def format_three_significant_digits(value: float) -> str:
     """Return three significant digits, thousands grouped: 0.0123, 3.14, 27.5, 104, 12,346. Below a
     millionth: "< 0.000001"."""
     if value == 0:
@@ -157,23 +157,23 @@ def format_three_digits(value: float) -> str:
     return f"{value:.6f}".rstrip("0") if "e" in text else text
 
 
-def format_duration_with_range(span: Span, *, is_short: bool = False) -> str:
+def format_seconds_with_range(span: Span, *, is_short: bool = False) -> str:
     """Return seconds in the unit that suits the middle figure, for all three."""
     _, scale, unit = next(row for row in _UNITS if span.value < row[0])
-    return format_with_range(span.scale(1 / scale), unit, is_short=is_short)
+    return format_value_with_range(span.scale(1 / scale), unit, is_short=is_short)
 
 
-def format_with_range(
+def format_value_with_range(
     span: Span,
     unit: str = "",
     *,
     is_short: bool = False,
-    write: WriteNumber = format_three_digits,
+    format_number: WriteNumber = format_three_significant_digits,
 ) -> str:
     """Return "3.1 h (2.6 to 3.9 h)", in a column "3.1 h (2.6–3.9)"; only the value if its range is
     empty. ``write``: makes a text of a number, by default three significant digits."""
     tail = f" {unit}" if unit else ""
-    value, low, high = map(write, (span.value, span.low, span.high))
+    value, low, high = map(format_number, (span.value, span.low, span.high))
     if low == high:
         return f"{value}{tail}"
     if is_short:
@@ -183,7 +183,7 @@ def format_with_range(
 
 def format_dollars_with_range(span: Span, *, is_short: bool = False) -> str:
     """Return "$12.3 ($10.1 to $15.2)", in a column "$12.3 ($10.1–15.2)"."""
-    return format_with_range(span, is_short=is_short, write=format_dollars)
+    return format_value_with_range(span, is_short=is_short, format_number=format_dollars)
 
 
 def format_dollars(value: float) -> str:

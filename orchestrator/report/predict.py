@@ -20,12 +20,12 @@ from perfctl.orchestrator.predict.generation import GenerationMemory, Generation
 from perfctl.orchestrator.predict.predict import WAYS, StepTime
 from perfctl.orchestrator.report.numbers import (
     format_bytes,
+    format_bytes_binary_prefix,
     format_dollars,
     format_dollars_with_range,
-    format_duration_with_range,
-    format_memory_bytes,
-    format_three_digits,
-    format_with_range,
+    format_seconds_with_range,
+    format_three_significant_digits,
+    format_value_with_range,
 )
 from perfctl.orchestrator.report.prices import format_price_date, list_notes_on_prices
 from perfctl.orchestrator.report.tables import (
@@ -86,31 +86,33 @@ class PredictOutput:
     """null: no --frontier."""
 
 
-def build_prediction_view(answer: Answer, best: CostFrontier | None, *, explain: bool) -> View:
+def build_prediction_view(
+    answer: Answer, frontier: CostFrontier | None, *, show_slowest_layers: bool
+) -> View:
     """Return the figures with their ranges, what they rest on, and the costs."""
     question, subject, device = answer.question, answer.subject, answer.device
     first, is_single = answer.points[0], len(answer.points) == 1
     at_batch = "" if is_single else f" at batch {first.step.case.batch:,}"
-    roofline = f"roofline {_format_exact_duration(first.step.floor)} per step{at_batch}"
+    roofline = f"roofline {_format_seconds_without_range(first.step.floor)} per step{at_batch}"
     facts = [
         *(_list_time_and_memory_facts(answer) if is_single else ()),
-        *_list_basis_of_batches(answer),
+        *_list_basis_facts_by_batch(answer),
         *list_device_facts(device, answer.notes, roofline),
     ]
     tables = [build_facts_table(facts)]
     if not is_single:
-        tables.insert(0, _build_batches_table(answer))
-    elif first.training.rentals and not is_known_not_to_fit(first.training.room):
-        tables.append(_build_offers_table(answer))
-    if explain and first.step.shares:
+        tables.insert(0, _build_prediction_by_batch_table(answer))
+    elif first.training.rentals and not is_memory_insufficient(first.training.room):
+        tables.append(_build_rental_offers_table(answer))
+    if show_slowest_layers and first.step.shares:
         tables.append(_build_slowest_layers_table(first.step))
-    if best is not None:
-        tables.append(_build_frontier_table(answer, best))
+    if frontier is not None:
+        tables.append(_build_frontier_table(answer, frontier))
     method = f"training with {subject.optimizer}" if subject.training else "inference"
     batches = ", ".join(map(str, question.batches))
     name = f"{question.gpus} x {device.machine.name}" if question.gpus > 1 else device.machine.name
     return View(
-        f"{subject.model}, {method}, batch {batches}, {question.number_type}, on {name}",
+        f"{subject.model}, {method}, batch {batches}, {question.precision_or_default}, on {name}",
         tables=tuple(tables),
     )
 
@@ -121,7 +123,7 @@ def build_facts_table(facts: Sequence[Fact]) -> Table:
     return build_complete_table("", columns, [list(map(text_cell, fact)) for fact in facts])
 
 
-def list_sentences_below_name(name: str, sentences: Iterable[str | None]) -> list[Fact]:
+def build_bulleted_facts(name: str, sentences: Iterable[str | None]) -> list[Fact]:
     """Return the sentences below one name, with bullets if they are several."""
     texts = list(filter(None, sentences))
     bullet = "- " if len(texts) > 1 else ""
@@ -133,13 +135,13 @@ def list_device_facts(device: Device, notes: Sequence[str], addition: str = "") 
     its name, and the other notes."""
     return [
         ("device", f"{device.source}; {addition}" if addition else device.source),
-        *list_sentences_below_name("assumed", [device.note]),
-        *list_sentences_below_name("notes", (note for note in notes if note != device.note)),
+        *build_bulleted_facts("assumed", [device.note]),
+        *build_bulleted_facts("notes", (note for note in notes if note != device.note)),
     ]
 
 
-def list_basis_facts(
-    basis: str, point: StepTime | GenerationPoint, unused: Sequence[str] = ()
+def list_prediction_basis_facts(
+    basis: str, point: StepTime | GenerationPoint, unused_sources: Sequence[str] = ()
 ) -> list[Fact]:
     """Return what a time rests on, how far that can be trusted, and the ``unused`` sources."""
     if point.coverage is not None:
@@ -147,13 +149,13 @@ def list_basis_facts(
         basis += " (this one is an extrapolation)" if point.outside else ""
     return [
         ("basis", basis),
-        *list_sentences_below_name("closest", [point.nearest]),
-        *list_sentences_below_name("not used", unused),
-        *list_sentences_below_name("extrapolation", point.outside),
+        *build_bulleted_facts("closest", [point.nearest]),
+        *build_bulleted_facts("not used", unused_sources),
+        *build_bulleted_facts("extrapolation", point.outside),
     ]
 
 
-def is_known_not_to_fit(memory: MemoryNeed | GenerationMemory | None) -> bool:
+def is_memory_insufficient(memory: MemoryNeed | GenerationMemory | None) -> bool:
     """Return whether the memory is known not to fit."""
     return memory is not None and memory.fits is False
 
@@ -161,25 +163,25 @@ def is_known_not_to_fit(memory: MemoryNeed | GenerationMemory | None) -> bool:
 def add_memory_fact(
     times: Sequence[Fact],
     memory: MemoryNeed | GenerationMemory | None,
-    parts: str,
+    composition_text: str,
 ) -> list[Fact]:
     """Return the times, then the memory; a memory that is too small comes first. ``parts``: what
     the memory consists of."""
     if memory is None:
         return [*times, ("memory", "unknown")]
-    text = format_memory_bytes(memory.total)
+    text = format_bytes_binary_prefix(memory.total)
     if memory.limit is None:
         text += f"; {NO_LIMIT}"
     else:
-        text += f" of {format_memory_bytes(memory.limit)}, {describe_memory_fit(memory)}"
+        text += f" of {format_bytes_binary_prefix(memory.limit)}, {describe_memory_fit(memory)}"
     if memory.largest is not None:
         is_bound = not isinstance(memory, MemoryNeed) or memory.is_bound
         most = "at most " if is_bound else ""
         text += (
             f"; largest batch {most}{memory.largest:,}" if memory.largest else "; no sample fits"
         )
-    fact = ("memory", f"{text}; {parts}")
-    if not is_known_not_to_fit(memory):
+    fact = ("memory", f"{text}; {composition_text}")
+    if not is_memory_insufficient(memory):
         return [*times, fact]
     (name, first), *other_times = times
     return [fact, (name, f"{first}, if it fitted"), *other_times]
@@ -195,33 +197,35 @@ def describe_memory_fit(memory: MemoryNeed | GenerationMemory) -> str:
     if memory.fits:
         return "fits, but little is left" if memory.total > TIGHT_SHARE_MIN * limit else "fits"
     if memory.total > limit:
-        return f"does not fit: {format_memory_bytes(memory.total - limit)} are missing"
+        return f"does not fit: {format_bytes_binary_prefix(memory.total - limit)} are missing"
     return "does not fit: the allocator's free blocks are too small"
 
 
 def _list_time_and_memory_facts(answer: Answer) -> list[Fact]:
     """Return the times of one batch size, its memory, and what several GPUs cost."""
     tokens, training, trains = answer.subject.tokens, answer.training, answer.subject.training
-    speed, limit = training.samples_per_second.value, describe_host_limit(answer.step)
-    rate = f"{format_three_digits(speed)} samples/s"
+    speed, limit = training.samples_per_second.value, describe_host_launch_bound(answer.step)
+    rate = f"{format_three_significant_digits(speed)} samples/s"
     if tokens is not None:
-        rate += f", {format_three_digits(speed * tokens)} tokens/s ({tokens:,} per sample)"
-    facts = [("step", f"{format_duration_with_range(training.step)}; {rate}")]
+        rate += (
+            f", {format_three_significant_digits(speed * tokens)} tokens/s ({tokens:,} per sample)"
+        )
+    facts = [("step", f"{format_seconds_with_range(training.step)}; {rate}")]
     if training.epoch is not None:
         name = "epoch" if trains else "all samples"
         facts.append(
-            (name, f"{format_duration_with_range(training.epoch)}: {training.steps:,} steps")
+            (name, f"{format_seconds_with_range(training.epoch)}: {training.steps:,} steps")
         )
     if training.total is not None:
         name = "training" if trains else "all"
         facts.append(
-            (name, f"{format_duration_with_range(training.total)}: {training.job.epochs} epochs")
+            (name, f"{format_seconds_with_range(training.total)}: {training.job.epochs} epochs")
         )
-    facts += list_sentences_below_name("host", [limit])
+    facts += build_bulleted_facts("host", [limit])
     parts = _describe_reserved_memory(answer, training.room)
     return [
         *add_memory_fact(facts, training.room, parts),
-        *_list_parallel_facts(training),
+        *_list_data_parallel_facts(training),
     ]
 
 
@@ -229,24 +233,25 @@ def _describe_reserved_memory(answer: Answer, need: MemoryNeed | None) -> str:
     purpose = RESERVED_FOR[answer.device.machine.kind]
     if need is None or not need.reserve:
         return purpose
-    return f"the memory includes {format_memory_bytes(need.reserve)} {purpose}"
+    return f"the memory includes {format_bytes_binary_prefix(need.reserve)} {purpose}"
 
 
-def describe_host_limit(step: StepTime, name: str = "this step") -> str | None:
+def describe_host_launch_bound(step: StepTime, step_name: str = "this step") -> str | None:
     """Return what to know and do if the GPU waits for the host; None if it does not, or this is
     unknown."""
     if not step.host_limits or step.host is None or step.gpu is None:
         return None
     also = " with their backward and the update" if step.case.training else ""
     return (
-        f"the host limits {name}: launching {step.operations:,} operations{also} takes "
-        f"{_format_exact_duration(step.host)}, the GPU {_format_exact_duration(step.gpu)}; a "
+        f"the host limits {step_name}: launching {step.operations:,} operations{also} takes "
+        f"{_format_seconds_without_range(step.host)}, the GPU "
+        f"{_format_seconds_without_range(step.gpu)}; a "
         "larger batch costs little extra time; CUDA graphs or torch.compile launch fewer "
         "operations"
     )
 
 
-def _list_parallel_facts(training: TrainingCost) -> list[Fact]:
+def _list_data_parallel_facts(training: TrainingCost) -> list[Fact]:
     parallel = training.parallel
     if parallel is None:
         return []
@@ -254,16 +259,16 @@ def _list_parallel_facts(training: TrainingCost) -> list[Fact]:
     moved = f"{format_bytes(parallel.moved_bytes)} of gradients per step and GPU"
     if parallel.communication is None:
         return [("in parallel", f"{text}, as stated; {moved}")]
-    link = f"over {format_three_digits(parallel.link_gbs or 0)} GB/s ({parallel.link})"
+    link = f"over {format_three_significant_digits(parallel.link_gbs or 0)} GB/s ({parallel.link})"
     hidden = (
-        f"{_format_exact_duration(parallel.communication)}, of which "
-        f"{_format_exact_duration(parallel.exposed or 0)} is not hidden (--overlap "
+        f"{_format_seconds_without_range(parallel.communication)}, of which "
+        f"{_format_seconds_without_range(parallel.exposed or 0)} is not hidden (--overlap "
         f"{parallel.overlap:g})"
     )
     return [("in parallel", f"{text}: {moved} {link}, {hidden}")]
 
 
-def _list_basis_of_batches(answer: Answer) -> list[Fact]:
+def _list_basis_facts_by_batch(answer: Answer) -> list[Fact]:
     """Return what each batch size rests on, once for those that share it."""
     steps_by_basis: dict[tuple[str, ...], list[StepTime]] = {}
     for step in (point.step for point in answer.points):
@@ -275,7 +280,7 @@ def _list_basis_of_batches(answer: Answer) -> list[Fact]:
         batches = ", ".join(f"{step.case.batch:,}" for step in steps)
         prefix = f"batch {batches}: " if len(steps_by_basis) > 1 else ""
         basis = f"{prefix}{WAYS[first.way]}: {first.source}"
-        facts += list_basis_facts(basis, first, first.why_not)
+        facts += list_prediction_basis_facts(basis, first, first.why_not)
     return facts
 
 
@@ -289,14 +294,14 @@ def _build_dollars_cell(span: Span | None, *, has_range: bool = False) -> Cell:
 
 def build_duration_cell(span: Span) -> Cell:
     """Return a time with its range."""
-    return text_cell(format_duration_with_range(span, is_short=True))
+    return text_cell(format_seconds_with_range(span, is_short=True))
 
 
 def _select_single_instance_rentals(training: TrainingCost) -> list[Rental]:
     return [rental for rental in training.rentals if rental.instances == 1]
 
 
-def _build_batches_table(answer: Answer) -> Table:
+def _build_prediction_by_batch_table(answer: Answer) -> Table:
     """Return a row for each batch size, and what the columns rest on."""
     tokens, rows = answer.subject.tokens, []
     for training in (point.training for point in answer.points):
@@ -308,16 +313,20 @@ def _build_batches_table(answer: Answer) -> Table:
                 True: ", little left" if is_tight else ", fits",
                 False: ", over",
             }
-            memory = text_cell(format_memory_bytes(room.total) + fit_by_state[room.fits])
+            memory = text_cell(format_bytes_binary_prefix(room.total) + fit_by_state[room.fits])
         cheapest = None
-        if not is_known_not_to_fit(room):
+        if not is_memory_insufficient(room):
             costs = (rental.on_demand for rental in _select_single_instance_rentals(training))
             cheapest = next(filter(None, costs), None)
         rows.append(
             (
                 training.job.batch,
                 build_duration_cell(training.step),
-                text_cell(format_three_digits(training.samples_per_second.value * (tokens or 1))),
+                text_cell(
+                    format_three_significant_digits(
+                        training.samples_per_second.value * (tokens or 1)
+                    )
+                ),
                 memory,
                 build_duration_cell(training.billed_seconds)
                 if training.billed_seconds
@@ -336,7 +345,7 @@ def _list_notes_on_batches(answer: Answer) -> Iterator[str]:
     waits = [point.step for point in answer.points if point.step.host_limits]
     if waits:
         batches, last = ", ".join(f"{step.case.batch:,}" for step in waits), waits[-1]
-        limit = describe_host_limit(last, f"a step at batch {last.case.batch:,}")
+        limit = describe_host_launch_bound(last, f"a step at batch {last.case.batch:,}")
         yield f"batch {batches}: {limit}"
     room = answer.training.room
     if room is not None and room.largest is not None:
@@ -349,7 +358,7 @@ def _list_notes_on_batches(answer: Answer) -> Iterator[str]:
         yield from list_notes_on_prices(answer.prices, prices)
 
 
-def _build_offers_table(answer: Answer) -> Table:
+def _build_rental_offers_table(answer: Answer) -> Table:
     """Return the cost of the training by offer, the cheapest first."""
     training = answer.training
     single = _select_single_instance_rentals(training)
@@ -378,13 +387,14 @@ def _build_offers_table(answer: Answer) -> Table:
         notes.append(f"{omitted} offers with fewer GPUs per instance are omitted; {network}")
     if (energy := training.energy) is not None:
         cost = (
-            f", cost {format_with_range(energy.cost)} at the electricity price"
+            f", cost {format_value_with_range(energy.cost)} at the electricity price"
             if energy.cost
             else ""
         )
         notes.append(
-            f"energy {format_with_range(energy.kwh, 'kWh')}{cost}: "
-            f"{format_three_digits(energy.watts)} W per GPU, {energy.source}; without host and "
+            f"energy {format_value_with_range(energy.kwh, 'kWh')}{cost}: "
+            f"{format_three_significant_digits(energy.watts)} W per GPU, {energy.source}; "
+            f"without host and "
             "cooling"
         )
     billed = f"{answer.question.epochs} epochs" if training.total is not None else "one epoch"
@@ -402,7 +412,7 @@ def _build_slowest_layers_table(step: StepTime) -> Table:
         (
             share.layer or "(between layers)",
             share.kind,
-            text_cell(_format_exact_duration(share.seconds)),
+            text_cell(_format_seconds_without_range(share.seconds)),
             text_cell(f"{share.share:.1%}"),
             LIMITS[share.limit],
         )
@@ -414,7 +424,8 @@ def _build_slowest_layers_table(step: StepTime) -> Table:
         notes.append(f"and {len(other_shares)} more: {omitted:.1%}; see --json")
     if step.host_limits and step.gpu is not None:
         notes.append(
-            f"the GPU works for {_format_exact_duration(step.gpu)} of it and waits for the host "
+            f"the GPU works for {_format_seconds_without_range(step.gpu)} of it and waits for "
+            f"the host "
             "otherwise; shares are of the complete step"
         )
     by_limit = dict.fromkeys((share.limit for share in step.shares), 0.0)
@@ -426,7 +437,8 @@ def _build_slowest_layers_table(step: StepTime) -> Table:
     if step.phases:
         notes.append(
             ", ".join(
-                f"{name} {_format_exact_duration(value)}" for name, value in step.phases.items()
+                f"{name} {_format_seconds_without_range(value)}"
+                for name, value in step.phases.items()
             )
         )
     if step.drivers:
@@ -439,13 +451,14 @@ def _build_slowest_layers_table(step: StepTime) -> Table:
         *text_columns("driven by"),
     ]
     title = (
-        f"Where the {_format_exact_duration(step.seconds)} of a step at batch {step.case.batch:,} "
+        f"Where the {_format_seconds_without_range(step.seconds)} of a step at batch "
+        f"{step.case.batch:,} "
         "go"
     )
     return build_complete_table(title, columns, rows, notes, is_dense=True)
 
 
-def _build_frontier_table(answer: Answer, best: CostFrontier) -> Table:
+def _build_frontier_table(answer: Answer, frontier: CostFrontier) -> Table:
     """Return the choices that no other beats in both time and cost, and what they rest on."""
     rows = [
         (
@@ -456,48 +469,48 @@ def _build_frontier_table(answer: Answer, best: CostFrontier) -> Table:
             + f", {choice.price.count} x {choice.gpu_model}, {format_price_date(choice.price)}",
             choice.batch,
         )
-        for choice in best.choices
+        for choice in frontier.choices
     ]
     omitted = {
-        "do not fit in memory": best.too_large,
-        "have no price or no peak": best.missing,
-        "do not state PCIe or SXM": best.uncertain,
+        "do not fit in memory": frontier.too_large,
+        "have no price or no peak": frontier.missing,
+        "do not state PCIe or SXM": frontier.uncertain,
     }
     notes = [
         f"omitted because they {reason}: {number}" for reason, number in omitted.items() if number
     ]
     if not answer.question.undated:
         notes.append("omitted because they have no known date (use --undated)")
-    if best.choices:
-        ways = "; ".join(dict.fromkeys(WAYS[choice.way] for choice in best.choices))
+    if frontier.choices:
+        ways = "; ".join(dict.fromkeys(WAYS[choice.way] for choice in frontier.choices))
         notes.append(f"times and costs: {ways}; the spot range is proportional to on-demand")
         models = dict.fromkeys(
-            choice.gpu_model for choice in best.choices if choice.is_extrapolated
+            choice.gpu_model for choice in frontier.choices if choice.is_extrapolated
         )
         if models:
             notes.append(f"extrapolated, with wider ranges: {', '.join(models)}")
         notes.append("batch sizes are per GPU")
-        notes += list_notes_on_prices(answer.prices, [choice.price for choice in best.choices])
+        notes += list_notes_on_prices(answer.prices, [choice.price for choice in frontier.choices])
     columns = [
         Column("time", style="word"),
         *map(Column, ("on demand", "spot")),
         *text_columns("offer"),
         Column("batch"),
     ]
-    caption = f"Time and cost: the best of {best.compared} offers and batch sizes"
+    caption = f"Time and cost: the best of {frontier.compared} offers and batch sizes"
     return build_complete_table(caption, columns, rows, notes, is_dense=True)
 
 
-def _format_exact_duration(value: float) -> str:
-    return format_duration_with_range(Span(value, value, value))
+def _format_seconds_without_range(seconds: float) -> str:
+    return format_seconds_with_range(Span(seconds, seconds, seconds))
 
 
-def build_prediction_output(answer: Answer, best: CostFrontier | None) -> PredictOutput:
+def build_prediction_output(answer: Answer, frontier: CostFrontier | None) -> PredictOutput:
     """Return everything, every offer and every layer."""
     question, subject = answer.question, answer.subject
     return PredictOutput(
         subject,
-        question.number_type,
+        question.precision_or_default,
         question.dataset_size,
         question.epochs,
         question.gpus,
@@ -505,7 +518,7 @@ def build_prediction_output(answer: Answer, best: CostFrontier | None) -> Predic
         answer.prices.name,
         answer.notes,
         [_build_predicted_batch(point, subject.tokens) for point in answer.points],
-        best,
+        frontier,
     )
 
 
@@ -536,10 +549,12 @@ def _build_predicted_batch(point: AnswerPoint, tokens: int | None) -> PredictedB
         "energy": (energy, unbilled or "unknown power: set --power"),
         "energy.cost": (energy is None or energy.cost, "no --tariff"),
     }
-    return PredictedBatch(step.case.batch, training, step, speed, explain_missing_values(values))
+    return PredictedBatch(
+        step.case.batch, training, step, speed, collect_missing_value_reasons(values)
+    )
 
 
-def explain_missing_values(values: Mapping[str, tuple[object, str]]) -> dict[str, str]:
+def collect_missing_value_reasons(values: Mapping[str, tuple[object, str]]) -> dict[str, str]:
     """Return key -> reason of each value that is null or empty. ``values``: key -> (value, reason
     if it is missing)."""
     return {

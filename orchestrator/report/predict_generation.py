@@ -13,12 +13,12 @@ from perfctl.orchestrator.predict.generation import (
 )
 from perfctl.orchestrator.predict.prices import Price
 from perfctl.orchestrator.report.numbers import (
+    format_bytes_binary_prefix,
     format_dollars,
     format_dollars_with_range,
-    format_duration_with_range,
-    format_memory_bytes,
-    format_three_digits,
-    format_with_range,
+    format_seconds_with_range,
+    format_three_significant_digits,
+    format_value_with_range,
 )
 from perfctl.orchestrator.report.predict import (
     NO_LIMIT,
@@ -26,10 +26,10 @@ from perfctl.orchestrator.report.predict import (
     add_memory_fact,
     build_duration_cell,
     build_facts_table,
-    explain_missing_values,
-    is_known_not_to_fit,
-    list_basis_facts,
+    collect_missing_value_reasons,
+    is_memory_insufficient,
     list_device_facts,
+    list_prediction_basis_facts,
 )
 from perfctl.orchestrator.report.prices import NO_SOURCE, describe_price_origin, warn_of_old_prices
 from perfctl.orchestrator.report.tables import (
@@ -88,12 +88,12 @@ def build_predicted_generation_view(answer: GenerationAnswer) -> View:
     prices = [point.cost.price for point in answer.points if point.cost is not None]
     facts = [
         *(_list_time_memory_cost_facts(first) if is_single else ()),
-        *list_basis_facts(f"{BASES[answer.engine]}: {first.source}", first),
+        *list_prediction_basis_facts(f"{BASES[answer.engine]}: {first.source}", first),
         *list_device_facts(answer.device, (*answer.notes, *warn_of_old_prices(prices))),
     ]
     tables = [build_facts_table(facts)]
     if not is_single:
-        tables.insert(0, _build_batches_table(answer.points, prices))
+        tables.insert(0, _build_generation_by_batch_table(answer.points, prices))
     return View(
         f"{answer.model}, generating, batch {batches}, {answer.precision}, on "
         f"{answer.device.machine.name}, {ENGINES[answer.engine]}",
@@ -111,12 +111,13 @@ def _list_time_memory_cost_facts(point: GenerationPoint) -> list[Fact]:
     for name, step in (("next token", point.first), ("last token", point.last)):
         if step is not None:
             times.append((name, f"{_describe_step_time(step)}; at context {step.context:,}"))
-    speed = format_with_range(point.tokens_per_second, "tokens/s")
-    times.append(("total", f"{format_duration_with_range(point.total)}; {speed}"))
+    speed = format_value_with_range(point.tokens_per_second, "tokens/s")
+    times.append(("total", f"{format_seconds_with_range(point.total)}; {speed}"))
     memory = point.memory
     parts = (
-        f"weights {format_memory_bytes(memory.weights)}, cache "
-        f"{format_memory_bytes(memory.cache)}, {format_memory_bytes(memory.reserve)} reserved"
+        f"weights {format_bytes_binary_prefix(memory.weights)}, cache "
+        f"{format_bytes_binary_prefix(memory.cache)}, "
+        f"{format_bytes_binary_prefix(memory.reserve)} reserved"
     )
     facts = add_memory_fact(times, memory, parts)
     if point.cost is not None:
@@ -132,10 +133,12 @@ def _list_time_memory_cost_facts(point: GenerationPoint) -> list[Fact]:
 
 
 def _describe_step_time(step: GenerationStepTime) -> str:
-    return f"{format_duration_with_range(step.time)}, mostly {LIMITS[step.limit]}"
+    return f"{format_seconds_with_range(step.time)}, mostly {LIMITS[step.limit]}"
 
 
-def _build_batches_table(points: Sequence[GenerationPoint], prices: Sequence[Price]) -> Table:
+def _build_generation_by_batch_table(
+    points: Sequence[GenerationPoint], prices: Sequence[Price]
+) -> Table:
     """Return a row for each batch size."""
     rows = []
     for point in points:
@@ -145,8 +148,8 @@ def _build_batches_table(points: Sequence[GenerationPoint], prices: Sequence[Pri
                 point.batch,
                 build_duration_cell(point.prefill.time),
                 build_duration_cell(point.first.time) if point.first else missing_cell("one token"),
-                text_cell(format_three_digits(point.tokens_per_second.value)),
-                text_cell(format_memory_bytes(point.memory.total)),
+                text_cell(format_three_significant_digits(point.tokens_per_second.value)),
+                text_cell(format_bytes_binary_prefix(point.memory.total)),
                 "maybe" if fits is None else "no",
                 text_cell(format_dollars(cost.dollars.value))
                 if cost
@@ -164,7 +167,7 @@ def _build_batches_table(points: Sequence[GenerationPoint], prices: Sequence[Pri
 
 
 def _explain_missing_cost(point: GenerationPoint) -> str:
-    if is_known_not_to_fit(point.memory):
+    if is_memory_insufficient(point.memory):
         return "it does not fit in memory"
     return "no offer of this device in the price table"
 
@@ -179,5 +182,5 @@ def build_predict_generation_output(answer: GenerationAnswer) -> PredictGenerati
             "cost": (point.cost, _explain_missing_cost(point)),
             "memory.limit_bytes": (point.memory.limit, NO_LIMIT),
         }
-        batches.append(GeneratedBatch(point, explain_missing_values(values)))
+        batches.append(GeneratedBatch(point, collect_missing_value_reasons(values)))
     return PredictGenerationOutput(answer, answer.prices.name, batches)

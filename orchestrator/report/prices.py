@@ -66,7 +66,7 @@ def build_prices_view(prices: PriceList) -> View:
     )
 
 
-def build_price_change_view(change: PriceChange) -> View:
+def build_price_table_change_view(change: PriceChange) -> View:
     """Return the change, how to undo it, and how many offers no prediction will use."""
     if change.action == "removed":
         return View(f"Removed {change.path}")
@@ -138,10 +138,14 @@ def list_notes_on_prices(table: PriceTable, prices: Sequence[Price]) -> list[str
     return [f"{describe_price_origin(prices, f', {table.name}')}", *warn_of_old_prices(prices)]
 
 
-def describe_price_origin(prices: Sequence[Price], table: str = "") -> str:
+def describe_price_origin(prices: Sequence[Price], table_name_suffix: str = "") -> str:
     """Return the dates and publishers of prices; "" without prices."""
     publishers = "; ".join(list_price_publishers(prices))
-    return f"prices of {format_price_dates(prices)}{table} ({publishers})" if prices else ""
+    return (
+        f"prices of {format_price_dates(prices)}{table_name_suffix} ({publishers})"
+        if prices
+        else ""
+    )
 
 
 def warn_of_old_prices(prices: Sequence[Price]) -> list[str]:

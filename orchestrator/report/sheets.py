@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from perfctl.orchestrator.estimate.sheets.network import NetworkLine, NetworkSheet
 from perfctl.orchestrator.estimate.sheets.sheet import Sheet, SheetSection
-from perfctl.orchestrator.estimate.sheets.slips import CheckFinding, explain_finding
+from perfctl.orchestrator.estimate.sheets.slips import CheckFinding, explain_check_finding
 from perfctl.orchestrator.report.estimate import (
     SHEET_WIDTH,
     build_lower_bound_cell,
@@ -69,16 +69,16 @@ class NetworkSheets:
     problems: Sequence[str]
 
 
-def build_layer_sheets(
+def build_layer_calculation_sheets(
     model: str,
     sheets: Mapping[int, Sheet],
-    findings: Mapping[int, CheckFinding],
+    estimate_checks: Mapping[int, CheckFinding],
     problems: Sequence[str],
 ) -> LayerSheets:
     """Return for each batch size the sheet, and what explains the manual estimate."""
     checks = {
-        size: CheckedEstimate(finding, explain_finding(finding, sheets[size].layer))
-        for size, finding in findings.items()
+        size: CheckedEstimate(finding, explain_check_finding(finding, sheets[size].layer))
+        for size, finding in estimate_checks.items()
     }
     batches = {
         size: LayerSheet(sheet.layer, sheet.kind, sheet.sections, checks.get(size))
@@ -87,7 +87,7 @@ def build_layer_sheets(
     return LayerSheets(model, batches, problems)
 
 
-def build_layer_sheets_view(output: LayerSheets, *, has_sheet: bool) -> View:
+def build_layer_calculation_view(output: LayerSheets, *, show_calculation: bool) -> View:
     """Return the worked layer (with ``has_sheet``), and what explains the manual estimate."""
     columns = text_columns("", "formula", "numbers", "result")
     tables, notes = [], []
@@ -102,17 +102,17 @@ def build_layer_sheets_view(output: LayerSheets, *, has_sheet: bool) -> View:
             tables.append(build_complete_table(title, columns, rows))
         if sheet.check is not None:
             notes.append(f"{batch}: {sheet.check.sentence}" if batch else sheet.check.sentence)
-    if not has_sheet:
+    if not show_calculation:
         return View(notes=tuple(notes))
     first = next(iter(output.batches.values()))
     name = f"{first.layer or 'the model'} ({first.kind})" if first.kind else first.layer
     return View(name, tables=tuple(tables), notes=tuple(notes), least_width=SHEET_WIDTH)
 
 
-def build_network_sheets_view(output: NetworkSheets) -> View:
+def build_network_calculation_view(output: NetworkSheets) -> View:
     """Return every line of the network with all digits, and the totals."""
     tables = tuple(
-        _build_network_table(
+        _build_network_layers_table(
             f"{output.model}, batch {batch:,}", sheet, name_absence(sheet, output.problems)
         )
         for batch, sheet in output.batches.items()
@@ -122,7 +122,7 @@ def build_network_sheets_view(output: NetworkSheets) -> View:
     return View(tables=tables, notes=tuple(notes), least_width=SHEET_WIDTH)
 
 
-def _build_network_table(title: str, sheet: NetworkSheet, not_called: str) -> Table:
+def _build_network_layers_table(title: str, sheet: NetworkSheet, not_called: str) -> Table:
     numbers = {
         "parameters": "parameters",
         "macs": "MAC",

@@ -25,7 +25,7 @@ from perfctl.orchestrator.report.tables import (
     Table,
     amount_cell,
     build_table,
-    decimal_cell,
+    four_decimals_cell,
     missing_cell,
     name_column,
     optional_text_cell,
@@ -69,7 +69,7 @@ def build_speedups_view(studies: Sequence[NetworkSpeedup], *, has_charts: bool =
     notes_of = [list_speedup_notes(study) for study in studies]
     common = [note for note in notes_of[0] if all(note in other for other in notes_of)]
     several = len(studies) > 1
-    factors = build_times_faster_table(studies) if several else None
+    factors = build_speedup_factors_table(studies) if several else None
     chapters = []
     for study, key, sentences in zip(studies, keys, notes_of, strict=True):
         parts = build_speedup_tables(study)
@@ -91,20 +91,20 @@ def build_speedups_view(studies: Sequence[NetworkSpeedup], *, has_charts: bool =
         ("A speedup is a ratio of geometric means, shown only with its 95% interval.",),
         () if factors is None else (factors,),
         tuple(
-            build_gain_sentence_finding(study, other, key, states_batch=several)
+            build_speedup_finding(study, other, key, states_batch=several)
             for study, key in zip(studies, keys, strict=True)
             for other in study.comparisons
         ),
         notes=tuple(common),
         command="speedup",
-        charts=tuple(filter(None, charts.draw_gains_by_batch(studies)))
+        charts=tuple(filter(None, charts.draw_speedup_by_batch(studies)))
         if several and has_charts
         else (),
         chapters=chapters,
     )
 
 
-def name_network(study: NetworkSpeedup) -> str:
+def format_network_name(study: NetworkSpeedup) -> str:
     """Return what its network is called."""
     return NAMES.get(study.workload or "", study.workload or "a program")
 
@@ -115,8 +115,12 @@ def format_device_label(label: str) -> str:
     return label.replace(kind, DEVICES.get(kind, kind), 1)
 
 
-def build_gain_sentence_finding(
-    study: NetworkSpeedup, other: ArmComparison, chapter_key: str, *, states_batch: bool = False
+def build_speedup_finding(
+    study: NetworkSpeedup,
+    comparison: ArmComparison,
+    chapter_key: str,
+    *,
+    states_batch: bool = False,
 ) -> Finding:
     """Return "U-Net: GPU is 11.30 times faster than CPU by whole epochs (9.80 to 12.90, 5 and 5
     runs); data loading then takes 41% of a step."
@@ -125,12 +129,16 @@ def build_gain_sentence_finding(
     ``states_batch``: with the batch size. ``chapter_key``: of the section that proves it.
     """
     base = format_device_label(study.base)
-    lines, is_warning = _select_epoch_and_step_lines(other), False
+    lines, is_warning = _select_epoch_and_step_gain_lines(comparison), False
     epochs, steps = (lines[level].gain if level in lines else None for level in ("epoch", "step"))
-    apart = find_epoch_step_disagreement(other.lines)
-    if other.reasons:
-        text, is_warning = f"has no speedup: {other.reasons[0]}", True
-    elif epochs and steps and (apart or _get_gain_sign(epochs) != _get_gain_sign(steps)):
+    apart = find_epoch_step_disagreement(comparison.lines)
+    if comparison.reasons:
+        text, is_warning = f"has no speedup: {comparison.reasons[0]}", True
+    elif (
+        epochs
+        and steps
+        and (apart or _get_significant_gain_sign(epochs) != _get_significant_gain_sign(steps))
+    ):
         text = (
             f"{_describe_speedup_gain(epochs, base, 'complete epochs')}; steps under the profiler "
             f"give {format_ratio(steps.value)} ({format_gain_interval(steps)})"
@@ -139,27 +147,30 @@ def build_gain_sentence_finding(
     elif gain := epochs or steps:
         by = "complete epochs" if epochs else "steps"
         text = (
-            f"{_describe_speedup_gain(gain, base, by)}{_describe_data_wait_or_largest_phase(other)}"
+            f"{_describe_speedup_gain(gain, base, by)}"
+            f"{_describe_data_wait_or_largest_phase(comparison)}"
         )
     else:
         text, is_warning = f"against {base} is unknown: {_explain_unknown_speedup(lines)}", True
     batch = f", batch {study.batch}" if states_batch else ""
-    sentence = f"{name_network(study)}{batch}: {format_device_label(other.label)} {text}."
+    sentence = (
+        f"{format_network_name(study)}{batch}: {format_device_label(comparison.label)} {text}."
+    )
     return Finding(sentence if is_warning else shorten_sentence(sentence), chapter_key, is_warning)
 
 
-def _select_epoch_and_step_lines(other: ArmComparison) -> dict[str, GainLine]:
+def _select_epoch_and_step_gain_lines(other: ArmComparison) -> dict[str, GainLine]:
     """Return the lines of whole epochs and of steps."""
     levels = ("epoch", "step")
     return {level: line for level in levels for line in other.lines if line.key.level == level}
 
 
-def _get_gain_sign(gain: Gain) -> int:
+def _get_significant_gain_sign(gain: Gain) -> int:
     """Return 1 for faster, -1 for slower, 0 if the interval holds 1."""
     return (gain.low > 1) - (gain.high < 1)
 
 
-def _describe_speedup_gain(gain: Gain, base: str, by: str) -> str:
+def _describe_speedup_gain(gain: Gain, base_device: str, measured_by: str) -> str:
     comparison = "shows no difference from"
     if gain.low > 1:
         comparison = f"is {format_ratio(gain.value)} times faster than"
@@ -167,14 +178,14 @@ def _describe_speedup_gain(gain: Gain, base: str, by: str) -> str:
         gain = Gain(1 / gain.value, 1 / gain.high, 1 / gain.low, gain.basis)
         comparison = f"is {format_ratio(gain.value)} times slower than"
     count = " ".join(gain.basis.split()[:4]).rstrip(";")  # "5 and 5 runs"
-    return f"{comparison} {base} by {by} ({format_gain_interval(gain)}, {count})"
+    return f"{comparison} {base_device} by {measured_by} ({format_gain_interval(gain)}, {count})"
 
 
-def _describe_data_wait_or_largest_phase(other: ArmComparison) -> str:
+def _describe_data_wait_or_largest_phase(comparison: ArmComparison) -> str:
     """Return what a step's time goes to on the other device: waiting for data if that matters, else
     its largest phase."""
-    times = {line.key.name: line.after for line in other.lines if line.key.level == "phase"}
-    step = next((line.after for line in other.lines if line.key.level == "step"), None)
+    times = {line.key.name: line.after for line in comparison.lines if line.key.level == "phase"}
+    step = next((line.after for line in comparison.lines if line.key.level == "step"), None)
     shares = {name: after / step for name, after in times.items() if step and after is not None}
     if not shares:
         return ""
@@ -189,13 +200,13 @@ def _explain_unknown_speedup(lines: dict[str, GainLine]) -> str:
             wide = line.uncertain.wide_interval
             return (
                 f"the 95% interval is wider than {wide.bound}; "
-                f"{wide.steps_needed_text} would suffice"
+                f"{wide.additional_values_text} would suffice"
             )
     reasons = (line.reason for line in lines.values() if line.reason)
     return next(reasons, "neither steps nor epochs have a time")
 
 
-def build_times_faster_table(studies: Sequence[NetworkSpeedup]) -> Table | None:
+def build_speedup_factors_table(studies: Sequence[NetworkSpeedup]) -> Table | None:
     """Return a row for each network, batch size and device: how many times faster by whole epochs
     and by steps. None if no row has a factor: the findings state why."""
     heads = [
@@ -209,9 +220,12 @@ def build_times_faster_table(studies: Sequence[NetworkSpeedup]) -> Table | None:
     rows = []
     for study in studies:
         for other in study.comparisons:
-            lines = _select_epoch_and_step_lines(other)
-            gains = [build_gain_cells(lines.get(level))[1:] for level in ("epoch", "step")]
-            network = f"{name_network(study)}, batch {study.batch}"
+            lines = _select_epoch_and_step_gain_lines(other)
+            gains = [
+                build_time_speedup_interval_cells(lines.get(level))[1:]
+                for level in ("epoch", "step")
+            ]
+            network = f"{format_network_name(study)}, batch {study.batch}"
             rows.append([network, f"{other.label} against {study.base}", *gains[0], *gains[1]])
     factors = build_table("Times faster", heads, rows)
     return factors if factors and len(factors.columns) > 2 else None
@@ -220,7 +234,7 @@ def build_times_faster_table(studies: Sequence[NetworkSpeedup]) -> Table | None:
 def list_speedup_notes(study: NetworkSpeedup) -> list[str]:
     """Return the sentences that a reader of the tables needs."""
     sentences = []
-    if any(len(_select_epoch_and_step_lines(other)) == 2 for other in study.comparisons):
+    if any(len(_select_epoch_and_step_gain_lines(other)) == 2 for other in study.comparisons):
         sentences.append(WHICH)
     sentences.append(
         f"Faster than {study.base}, with the 95% interval; times exclude warm-up steps and test "
@@ -268,19 +282,19 @@ def list_speedup_notes(study: NetworkSpeedup) -> list[str]:
 def build_speedup_tables(study: NetworkSpeedup) -> list[Table]:
     """Return the tables of a batch size in the order of reading, without empty ones."""
     parts = (
-        _build_devices_table(study),
-        _build_gains_table(study, ("epoch", "step", "phase"), GAINS),
+        _build_figures_by_device_table(study),
+        _build_speedup_by_level_table(study, ("epoch", "step", "phase"), GAINS),
         _build_time_to_quality_table(study),
         _build_epochs_table(study),
-        _build_gains_table(study, ("layer",), "Speedup by layer"),
+        _build_speedup_by_level_table(study, ("layer",), "Speedup by layer"),
         *map(_build_amdahl_table, study.comparisons),
-        _build_categories_table(study),
-        *map(_build_operations_table, study.arms),
+        _build_time_by_category_table(study),
+        *map(_build_top_operations_table, study.arms),
     )
     return list(filter(None, parts))
 
 
-def _build_devices_table(study: NetworkSpeedup) -> Table | None:
+def _build_figures_by_device_table(study: NetworkSpeedup) -> Table | None:
     """A row for each figure and a column for each device: the many figures fit neither 80
     characters nor a narrow page side by side."""
     heads = [
@@ -348,7 +362,9 @@ def _build_arm_cells(arm: ArmFigures) -> list[Any]:
     ]
 
 
-def _build_gains_table(study: NetworkSpeedup, levels: Sequence[str], caption: str) -> Table | None:
+def _build_speedup_by_level_table(
+    study: NetworkSpeedup, levels: Sequence[str], caption: str
+) -> Table | None:
     compared = [other for other in study.comparisons if other.lines]
     make_column = name_column if levels == ("layer",) else text_column
     heads = [make_column(""), Column(study.base)]
@@ -364,27 +380,27 @@ def _build_gains_table(study: NetworkSpeedup, levels: Sequence[str], caption: st
     for key in keys:
         lines = [device.get(key) for device in by_device]
         first = next((line.before for line in lines if line is not None), None)
-        gains = [cell for line in lines for cell in build_gain_cells(line)]
+        gains = [cell for line in lines for cell in build_time_speedup_interval_cells(line)]
         rows.append([key.name, time_cell(first, "on the other side only"), *gains])
     return build_table(caption, heads, rows)
 
 
-def build_gain_cells(line: GainLine | None) -> list[Cell]:
+def build_time_speedup_interval_cells(line: GainLine | None) -> list[Cell]:
     """Return the other arm's time, the speedup, its interval; each with the reason if it is not
     known."""
     if line is None:
         return [missing_cell("on one side only")] * 3
     after = time_cell(line.after, "on the other side only")
     if line.uncertain is not None:
-        needs = f"needs {line.uncertain.wide_interval.steps_needed_text}"
+        needs = f"needs {line.uncertain.wide_interval.additional_values_text}"
         unknown = Cell("unknown", line.reason, "no")
         return [after, unknown, Cell(needs, line.reason, "no", value=needs)]
     if line.gain is None:
         return [after, *[missing_cell(line.reason or "the spread is unknown")] * 2]
-    return [after, *_build_factor_cells(line.gain)]
+    return [after, *_build_speedup_and_interval_cells(line.gain)]
 
 
-def _build_factor_cells(gain: Gain) -> tuple[Cell, Cell]:
+def _build_speedup_and_interval_cells(gain: Gain) -> tuple[Cell, Cell]:
     """Return the speedup and its interval."""
     value = Cell(
         format_ratio(gain.value), f"{format_gain_interval(gain)}; {gain.basis}", value=gain.value
@@ -414,8 +430,8 @@ def _build_epochs_table(study: NetworkSpeedup) -> Table | None:
             arm.label,
             item.number + 1,
             time_cell(item.ns),
-            decimal_cell(item.loss),
-            decimal_cell(item.test_loss),
+            four_decimals_cell(item.loss),
+            four_decimals_cell(item.test_loss),
             share_cell(item.accuracy),
             share_cell(item.dice, "its outputs are not masks"),
         ]
@@ -426,7 +442,7 @@ def _build_epochs_table(study: NetworkSpeedup) -> Table | None:
     return build_table("Epochs (of the newest run)", heads, rows)
 
 
-def _build_amdahl_table(other: ArmComparison) -> Table | None:
+def _build_amdahl_table(comparison: ArmComparison) -> Table | None:
     heads = [
         name_column("layer"),
         Column("of the step"),
@@ -438,15 +454,15 @@ def _build_amdahl_table(other: ArmComparison) -> Table | None:
         [
             item.layer,
             share_cell(item.share),
-            *_build_factor_cells(item.gain),
+            *_build_speedup_and_interval_cells(item.gain),
             Cell(format_ratio(item.limit), value=item.limit),
         ]
-        for item in other.amdahl
+        for item in comparison.amdahl
     ]
-    return build_table(f"If only this layer ran as on {other.label} (Amdahl)", heads, rows)
+    return build_table(f"If only this layer ran as on {comparison.label} (Amdahl)", heads, rows)
 
 
-def _build_categories_table(study: NetworkSpeedup) -> Table | None:
+def _build_time_by_category_table(study: NetworkSpeedup) -> Table | None:
     heads = [text_column("kind of work"), *(Column(arm.label) for arm in study.arms)]
     shares = [arm.categories or {} for arm in study.arms]
     rows = [
@@ -457,7 +473,7 @@ def _build_categories_table(study: NetworkSpeedup) -> Table | None:
     return build_table("Share of the time in the trace", heads, rows)
 
 
-def _build_operations_table(arm: ArmFigures) -> Table | None:
+def _build_top_operations_table(arm: ArmFigures) -> Table | None:
     heads = [
         name_column("operation"),
         text_column("kind"),

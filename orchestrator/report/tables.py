@@ -16,13 +16,13 @@ from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.report.numbers import (
     DASH,
     WriteNumber,
-    format_all_digits,
     format_bytes,
+    format_integer_or_six_digits,
     format_percent,
     format_rate,
     format_si,
     format_time,
-    round_to_six_digits,
+    round_to_six_significant_digits,
 )
 from perfctl.records.run import Run
 
@@ -100,7 +100,7 @@ def number_cell(
         mark + number,
         title,
         style,
-        round_to_six_digits(value),
+        round_to_six_significant_digits(value),
         unit if value else "",
         is_lower_bound,
     )
@@ -122,10 +122,10 @@ def optional_text_cell(text: object, reason: str = "the report does not say") ->
     return missing_cell(reason) if text is None or text == "" else text_cell(text)
 
 
-def name_cell(name: str, short: str | None = None) -> Cell:
+def name_cell(name: str, short_name: str | None = None) -> Cell:
     """A name from a report: shortened in the cell, whole in the title."""
-    text = short or name
-    if short is None and len(name) > NAME:
+    text = short_name or name
+    if short_name is None and len(name) > NAME:
         text = f"{name[:60]} … {name[-25:]}"
     return Cell(text, name[:1000] if name != text else None, value=name)
 
@@ -139,18 +139,18 @@ def amount_cell(
     value: float | None,
     unit: str,
     reason: str = "not collected",
-    write: WriteNumber = format_si,
+    format_number: WriteNumber = format_si,
     note: str | None = None,
 ) -> Cell:
     """A count with an SI prefix (the unit stands in the column's head). ``note``: behind the full
     value in the title."""
     if value is None:
         return missing_cell(reason)
-    title = join_notes(format_all_digits(value, unit), note)
-    return number_cell(write(value), title, value)
+    title = join_notes(format_integer_or_six_digits(value, unit), note)
+    return number_cell(format_number(value), title, value)
 
 
-def unit_cell(value: float | None, unit: str, reason: str = "not collected") -> Cell:
+def amount_with_unit_cell(value: float | None, unit: str, reason: str = "not collected") -> Cell:
     """An amount with its unit, for columns whose head has none."""
     return amount_cell(value, unit, reason, lambda number: format_si(number, unit))
 
@@ -162,10 +162,14 @@ def rate_cell(value: float | None, unit: str, reason: str = "not collected") -> 
 
 def count_cell(value: int | None, reason: str = "not collected") -> Cell:
     """A whole number, grouped, all digits."""
-    return missing_cell(reason) if value is None else Cell(format_all_digits(value), value=value)
+    return (
+        missing_cell(reason)
+        if value is None
+        else Cell(format_integer_or_six_digits(value), value=value)
+    )
 
 
-def decimal_cell(value: float | None, reason: str = "not collected") -> Cell:
+def four_decimals_cell(value: float | None, reason: str = "not collected") -> Cell:
     """A loss or another number of one unit, to four decimals."""
     return missing_cell(reason) if value is None else Cell(f"{value:.4f}", str(value), value=value)
 
@@ -175,9 +179,9 @@ def time_cell(ns: float | None, reason: str = "not collected", note: str | None 
     return amount_cell(ns, "ns", reason, format_time, note)
 
 
-def size_cell(value: float | None, reason: str = "not collected") -> Cell:
+def size_cell(size_bytes: float | None, reason: str = "not collected") -> Cell:
     """Bytes; the title has them all."""
-    return amount_cell(value, "B", reason, format_bytes)
+    return amount_cell(size_bytes, "B", reason, format_bytes)
 
 
 def share_cell(share: float | None, reason: str = "not known") -> Cell:
@@ -238,7 +242,9 @@ def figure_cell(figure: Figure, unit: str) -> Cell:
     if figure.value is None:
         state = choose_figure_style(figure)
         return Cell("refused" if state == "refused" else DASH, explain_figure_state(figure), state)
-    title = join_notes(format_all_digits(figure.value, unit), explain_figure_state(figure))
+    title = join_notes(
+        format_integer_or_six_digits(figure.value, unit), explain_figure_state(figure)
+    )
     return number_cell(
         format_si(figure.value),
         title,
@@ -337,11 +343,11 @@ def build_table(
     rows: Iterable[Sequence[Any]],
     notes: Iterable[str] = (),
     *,
-    limit: int = ROWS_SHOWN,
-    tools: bool = True,
-    is_complete: bool = False,
-    explains: bool = True,
-    without: Collection[str] = (),
+    max_rows: int = ROWS_SHOWN,
+    has_filter_and_csv: bool = True,
+    keep_empty_columns: bool = False,
+    explain_empty_columns: bool = True,
+    omitted_columns: Collection[str] = (),
 ) -> Table | None:
     """Return a table with ``notes`` above it; None when there are no rows. A value is a cell, or
     becomes one of the kind of its column.
@@ -353,37 +359,50 @@ def build_table(
     if not cells:
         return None
     pairs = zip(columns, zip(*cells, strict=True), strict=True)
-    every = [pair for pair in pairs if pair[0].label not in without]
-    columns_shown = every if is_complete else [pair for pair in every if not _is_empty(pair[1])]
-    if columns[0] is RUN and not explains and len({row[0].text for row in cells}) == 1:
+    every = [pair for pair in pairs if pair[0].label not in omitted_columns]
+    columns_shown = (
+        every
+        if keep_empty_columns
+        else [pair for pair in every if not _are_all_cells_missing(pair[1])]
+    )
+    if columns[0] is RUN and not explain_empty_columns and len({row[0].text for row in cells}) == 1:
         del columns_shown[0]
     empty: dict[tuple[str, ...], list[str]] = {}
-    for column, values in every if explains and not is_complete else ():
-        if _is_empty(values):
+    for column, values in every if explain_empty_columns and not keep_empty_columns else ():
+        if _are_all_cells_missing(values):
             titles = dict.fromkeys(cell.title or "not collected" for cell in values)
             empty.setdefault(tuple(titles)[:REASONS], []).append(column.label)
     reasons = (f"{', '.join(labels)}: {'; '.join(titles)}." for titles, labels in empty.items())
     return Table(
-        mark_sorted_column((mark_unit_in_cells(*pair), pair[1]) for pair in columns_shown),
-        tuple(zip(*(values[:limit] for _, values in columns_shown), strict=True)),
+        keep_order_mark_on_first_sorted_column(
+            (mark_column_if_cells_show_unit(*pair), pair[1]) for pair in columns_shown
+        ),
+        tuple(zip(*(values[:max_rows] for _, values in columns_shown), strict=True)),
         caption,
-        max(len(cells) - limit, 0),
-        tools=tools and min(len(cells), limit) > 8,
+        max(len(cells) - max_rows, 0),
+        tools=has_filter_and_csv and min(len(cells), max_rows) > 8,
         notes=(*reasons, *notes),
     )
 
 
-def build_compact_table(
+def build_table_hiding_empty_columns(
     caption: str,
     columns: Sequence[Column],
     rows: Iterable[Sequence[Any]],
     notes: Iterable[str] = (),
     *,
-    tools: bool = True,
+    has_filter_and_csv: bool = True,
 ) -> Table | None:
     """Return a table without columns of dashes only, and without the run's column when there is
     only one run."""
-    return build_table(caption, columns, rows, notes, tools=tools, explains=False)
+    return build_table(
+        caption,
+        columns,
+        rows,
+        notes,
+        has_filter_and_csv=has_filter_and_csv,
+        explain_empty_columns=False,
+    )
 
 
 def build_complete_table(
@@ -401,26 +420,28 @@ def build_complete_table(
         columns,
         rows,
         notes,
-        limit=len(rows),
-        tools=False,
-        is_complete=not is_dense,
-        explains=False,
+        max_rows=len(rows),
+        has_filter_and_csv=False,
+        keep_empty_columns=not is_dense,
+        explain_empty_columns=False,
     ) or Table(tuple(columns), (), caption, tools=False, notes=tuple(notes))
     return replace(table, is_dense=is_dense)
 
 
-def _is_empty(cells: Iterable[Cell]) -> bool:
+def _are_all_cells_missing(cells: Iterable[Cell]) -> bool:
     return all(cell.style == "no" for cell in cells)
 
 
-def mark_unit_in_cells(column: Column, cells: Iterable[Cell]) -> Column:
+def mark_column_if_cells_show_unit(column: Column, cells: Iterable[Cell]) -> Column:
     """The column, marked where its cells show its unit."""
     return replace(
         column, carried=bool(column.unit) and any(cell.unit is not None for cell in cells)
     )
 
 
-def mark_sorted_column(columns: Iterable[tuple[Column, Sequence[Cell]]]) -> tuple[Column, ...]:
+def keep_order_mark_on_first_sorted_column(
+    columns: Iterable[tuple[Column, Sequence[Cell]]],
+) -> tuple[Column, ...]:
     """The columns, with ``order`` at the first one only whose cells are in it; those without a
     value come last."""
     heads: list[Column] = []
@@ -478,15 +499,16 @@ class PackedTable:
         return {"rows": self.rows, "columns": self.columns}
 
 
-def pack_column(label: str, unit: str, kind: str, values: Sequence[Any]) -> JsonObject:
+def encode_column_in_smallest_form(
+    label: str, unit: str, kind: str, values: Sequence[Any]
+) -> JsonObject:
     """Return one column in the smallest of five forms.
 
     ``{label, unit, kind, ...}`` with its data as one of ``c`` (one value for all rows), ``d`` +
-    ``i`` (dictionary and index a row), ``d`` + ``r`` (index, how often, index, ...), ``b`` +
-    ``s`` (first of integers, and differences), ``v`` (the values). None stays null.
-    :func:`encode_integers` writes ``i`` and ``s``. ``kind`` says how a value is written: time,
-    si, int, text or code.
-    """
+    ``i`` (dictionary and index a row), ``d`` + ``r`` (index, how often, index, ...), ``b`` + ``s``
+    (first of integers, and differences), ``v`` (the values). None stays null.
+    :func:`encode_integers_as_base64` writes ``i`` and ``s``. ``kind`` says how a value is written:
+    time, si, int, text or code."""
     head = {"label": label, "unit": unit, "kind": kind}
     tidied = {value: _convert_to_json_number(value) for value in dict.fromkeys(values)}
     tidy = [tidied[value] for value in values]
@@ -499,16 +521,20 @@ def pack_column(label: str, unit: str, kind: str, values: Sequence[Any]) -> Json
         runs = [part for value, same in groupby(tidy) for part in (order[value], len(list(same)))]
         if len(runs) < len(tidy) // 2:
             return head | {"d": distinct, "r": runs}
-        forms.append({"d": distinct, "i": encode_integers([order[value] for value in tidy])})
+        forms.append(
+            {"d": distinct, "i": encode_integers_as_base64([order[value] for value in tidy])}
+        )
     is_whole = all(type(value) is int for value in distinct)
     if is_whole and max(distinct) - min(distinct) < EXACT_INTEGERS:
-        differences = encode_integers([value - tidy[0] for value in tidy], differences=True)
+        differences = encode_integers_as_base64(
+            [value - tidy[0] for value in tidy], as_differences=True
+        )
         forms.append({"b": tidy[0], "s": differences})
     # an index has fewer digits than a difference only if the dictionary is short
     return head | min(forms, key=lambda form: len(str(form)), default={"v": tidy})
 
 
-def encode_integers(values: Sequence[int], *, differences: bool = False) -> str:
+def encode_integers_as_base64(values: Sequence[int], *, as_differences: bool = False) -> str:
     """Return LEB128 (seven bits a byte, the lowest first, the eighth says that more follow) in
     base64; "" for zeros alone.
 
@@ -517,7 +543,7 @@ def encode_integers(values: Sequence[int], *, differences: bool = False) -> str:
     import numpy as np
 
     numbers = np.asarray(values, np.int64)
-    if differences:
+    if as_differences:
         numbers = np.diff(numbers, prepend=0)
         numbers = (numbers << 1) ^ (numbers >> 63)
     if not numbers.any():
@@ -534,12 +560,12 @@ def encode_integers(values: Sequence[int], *, differences: bool = False) -> str:
 def pack_long_table(
     key: str,
     columns: Sequence[LongColumn],
-    rows: int,
-    hidden: int,
+    row_count: int,
+    hidden_count: int,
     extra_columns: Iterable[JsonObject] = (),
     notes: Sequence[str] = (),
     *,
-    names: ShortNames,
+    short_kernel_names: ShortNames,
 ) -> PackedTable:
     """Columns, then ``more`` that are packed and stand in the long table only; those without a
     value become a note.
@@ -547,14 +573,17 @@ def pack_long_table(
     ``names``: short kernel names.
     """
     caption = {"launches": "Every launch", "counters": "Counters by kernel name"}[key]
-    packed_columns = [*(pack_column(*head, values) for head, values in columns), *extra_columns]
+    packed_columns = [
+        *(encode_column_in_smallest_form(*head, values) for head, values in columns),
+        *extra_columns,
+    ]
     for column in packed_columns:
-        if column["label"] == "kernel" and names:
+        if column["label"] == "kernel" and short_kernel_names:
             names_of_column = column.get("d") or column.get("v") or [column.get("c")]
             column["short"] = {
-                name: names[name]
+                name: short_kernel_names[name]
                 for name in dict.fromkeys(names_of_column)
-                if names.get(name, name) != name
+                if short_kernel_names.get(name, name) != name
             }
     empty = [
         column["label"]
@@ -563,7 +592,7 @@ def pack_long_table(
     ]
     columns_with_values = tuple(column for column in packed_columns if column["label"] not in empty)
     notes_above = (*([f"not in these reports: {', '.join(empty)}"] if empty else []), *notes)
-    return PackedTable(key, caption, rows, columns_with_values, hidden, notes_above)
+    return PackedTable(key, caption, row_count, columns_with_values, hidden_count, notes_above)
 
 
 def _convert_to_json_number(value: Any) -> Any:

@@ -21,14 +21,14 @@ from perfctl.orchestrator.report.ledger.page import (
     build_ledger_view,
 )
 from perfctl.orchestrator.report.ledger.parts import (
-    build_cpu_timer_table,
-    build_variants_table,
+    build_cpu_time_vs_peak_minimum_table,
+    build_variant_comparison_table,
     find_last_test_accuracy,
 )
 from perfctl.orchestrator.report.ledger.phases import (
     build_phase_tables,
     has_repeated_blocks,
-    list_phases,
+    list_prefill_decode_phases,
     shorten_module_paths,
 )
 from perfctl.orchestrator.report.ledger.ranks import (
@@ -37,13 +37,13 @@ from perfctl.orchestrator.report.ledger.ranks import (
     list_job_communications,
 )
 from perfctl.orchestrator.report.ledger.roofline import format_whole_percent
-from perfctl.orchestrator.report.numbers import format_all_digits, format_si, format_time
+from perfctl.orchestrator.report.numbers import format_integer_or_six_digits, format_si, format_time
 from perfctl.orchestrator.report.page import about, usage
 from perfctl.orchestrator.report.page.chapters import RunGroup, list_terminal_tables
-from perfctl.orchestrator.report.page.kernels import build_source_table
+from perfctl.orchestrator.report.page.kernels import build_source_line_table
 from perfctl.orchestrator.report.page.records import shorten_findings
 from perfctl.orchestrator.report.page.study import build_ranges_table, build_sweep_table
-from perfctl.orchestrator.report.studies.inference_fields import is_timed_inference
+from perfctl.orchestrator.report.studies.inference_fields import is_timed_image_inference
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
@@ -60,7 +60,7 @@ from perfctl.orchestrator.report.tables import (
 )
 from perfctl.orchestrator.report.view import View
 from perfctl.records.report import SourceLine
-from perfctl.records.run import Point, Run, format_point, get_sort_size
+from perfctl.records.run import Point, Run, format_sweep_point, get_batch_size_sort_key
 
 ROWS, SOURCE_ROWS = 12, 20
 """Of a table on a terminal, before "and N more"."""
@@ -101,34 +101,34 @@ DOCUMENT = LedgerViewOptions(
 
 
 def build_run_views(
-    run: Run, *, is_whole: bool = False, is_document: bool = False
+    run: Run, *, show_all: bool = False, is_document: bool = False
 ) -> Iterator[View]:
     """Yield what is known of one run: findings, the ledger, chapters of the HTML report, and what
     the run is. ``is_whole``: ranges, values of the report and the SHA-256 too."""
     group = RunGroup(analyse_study(group_into_studies([run])[0]))
-    yield _build_findings_view(group.analysis, is_complete=is_whole or is_document)
+    yield _build_findings_view(group.analysis, show_full_findings=show_all or is_document)
     if is_document or not has_repeated_blocks(group.phases):
         yield from build_ledger_row_views(group.analysis, DOCUMENT if is_document else OF_RUN)
-    tables = list_terminal_tables(group, is_complete=is_whole)
+    tables = list_terminal_tables(group, include_optional=show_all)
     yield View(tables=tables, rows_on_terminal=ROWS)
-    yield View(tables=(_build_about_table(group, is_whole=is_whole),))
+    yield View(tables=(_build_about_table(group, show_sha256=show_all),))
 
 
 def _build_findings_view(
-    analysis: Analysis, tables: Sequence[Table] = (), *, is_complete: bool = False
+    analysis: Analysis, tables: Sequence[Table] = (), *, show_full_findings: bool = False
 ) -> View:
     stated, study = list_findings(analysis), analysis.study
     return View(
         f"{format_study_heading(study)}   {about.describe_study_device(study) or ''}   "
-        f"{about.describe_tools(study.runs)}",
+        f"{about.describe_profiler_versions(study.runs)}",
         () if stated else ("No findings.",),
         tuple(tables),
-        findings=stated if is_complete else shorten_findings(stated),
+        findings=stated if show_full_findings else shorten_findings(stated),
         rows_on_terminal=ROWS,
     )
 
 
-def _build_about_table(group: RunGroup, *, is_whole: bool) -> Table:
+def _build_about_table(group: RunGroup, *, show_sha256: bool) -> Table:
     (run,) = group.runs
     report, share = run.report, find_last_test_accuracy([run])
     is_alone = report.world_size == 1 or (report.world_size is None and report.rank == 0)
@@ -146,17 +146,17 @@ def _build_about_table(group: RunGroup, *, is_whole: bool) -> Table:
         "started": run.started_at,
         "duration": None if run.duration_ns is None else format_time(run.duration_ns),
         "artifact": run.artifact,
-        "sha256": run.artifact_sha256 if is_whole else None,
+        "sha256": run.artifact_sha256 if show_sha256 else None,
     }
     rows = [fact for fact in facts.items() if fact[1]]
-    about_run = build_table(f"About run {run.id}", text_columns("", ""), rows, limit=len(rows))
+    about_run = build_table(f"About run {run.id}", text_columns("", ""), rows, max_rows=len(rows))
     assert about_run is not None  # its status is known
     return about_run
 
 
-def build_source_view(lines: Sequence[SourceLine]) -> View:
+def build_source_lines_view(lines: Sequence[SourceLine]) -> View:
     """Return the source lines of a run, those with the most samples first."""
-    source = build_source_table(lines)
+    source = build_source_line_table(lines)
     return View(tables=(source,) if source else (), rows_on_terminal=SOURCE_ROWS)
 
 
@@ -167,12 +167,12 @@ def build_sweep_views(runs: Sequence[Run]) -> Iterator[View]:
 
 
 def _build_sweep_view(analysis: Analysis) -> View:
-    rates = not is_timed_inference(analysis.study)
+    rates = not is_timed_image_inference(analysis.study)
     study = analysis.study
     swept = (
         None
         if study.is_foreign
-        else build_sweep_table(analysis.points, study.axis_name, rates=rates)
+        else build_sweep_table(analysis.points, study.axis_name, show_rates=rates)
     )
     labels = {column.label for column in swept.columns} if swept else set()
     is_known = swept is not None and labels - {study.axis_name, "problems"}
@@ -180,60 +180,68 @@ def _build_sweep_view(analysis: Analysis) -> View:
     return _build_findings_view(analysis, [swept_table] if swept_table is not None else [])
 
 
-def build_run_group_views(analysis: Analysis, shape: LedgerViewOptions) -> Iterator[View]:
+def build_run_group_views(analysis: Analysis, options: LedgerViewOptions) -> Iterator[View]:
     """Yield what a run group has: findings, phases and passes, the ledger, variants."""
     study, runs = analysis.study, analysis.study.runs
     points, noun = study.points, "batch sizes" if study.batches else f"values of {study.axis_name}"
-    batches = format_point(points[0]) if len(points) == 1 else f"{len(points)} {noun}"
+    batches = format_sweep_point(points[0]) if len(points) == 1 else f"{len(points)} {noun}"
     batches = batches if points else ""
     facts = (
         format_study_heading(study),
         batches,
         about.describe_study_device(study),
-        about.describe_tools(runs),
+        about.describe_profiler_versions(runs),
     )
     title = " · ".join(filter(None, facts))
-    if not shape.is_whole:
+    if not options.is_whole:
         yield View(title)
-        yield from build_ledger_row_views(analysis, shape)
+        yield from build_ledger_row_views(analysis, options)
         return
     stated = list_findings(analysis)
-    phases = list_phases(analysis, by_block=shape.is_by_block)
+    phases = list_prefill_decode_phases(analysis, by_block=options.is_by_block)
     tables = (
-        usage.build_phases_table(runs),
-        usage.build_passes_table(runs),
+        usage.build_prefill_decode_table(runs),
+        usage.build_training_passes_table(runs),
         *build_phase_tables(phases),
     )
-    origins = dict.fromkeys(text for run in runs if (text := usage.explain_unknown_phases(run)))
+    origins = dict.fromkeys(
+        text for run in runs if (text := usage.explain_unknown_prefill_decode(run))
+    )
     yield View(
         title,
         facts=(
             *(() if stated else ("No findings.",)),
             *(f"{text[:1].upper()}{text[1:]}." for text in origins),
         ),
-        findings=stated if shape.is_explained else shorten_findings(stated),
+        findings=stated if options.is_explained else shorten_findings(stated),
         tables=tuple(filter(None, tables)),
     )
-    if shape.is_document or not has_repeated_blocks(phases):
-        yield from build_ledger_row_views(analysis, shape)
-    elif shape.is_explained:
-        yield View(notes=_describe_attribution(analysis))
+    if options.is_document or not has_repeated_blocks(phases):
+        yield from build_ledger_row_views(analysis, options)
+    elif options.is_explained:
+        yield View(notes=_describe_kernel_attribution(analysis))
     yield View(
         tables=tuple(
-            filter(None, (build_variants_table(analysis), build_cpu_timer_table(analysis)))
+            filter(
+                None,
+                (
+                    build_variant_comparison_table(analysis),
+                    build_cpu_time_vs_peak_minimum_table(analysis),
+                ),
+            )
         ),
     )
 
 
-def build_ledger_row_views(analysis: Analysis, shape: LedgerViewOptions) -> Iterator[View]:
+def build_ledger_row_views(analysis: Analysis, options: LedgerViewOptions) -> Iterator[View]:
     """Yield the rows of a ledger; if these are asked for, then the causes of their differences,
     those of the sweep first, and what is unexplained."""
     view = build_ledger_view(analysis)
     if view is None:
         return
-    table, notes = build_ledger_table(view, shape)
+    table, notes = build_ledger_table(view, options)
     yield View(tables=(table,), notes=tuple(notes))
-    if shape.is_explained or not shape.is_whole:
+    if options.is_explained or not options.is_whole:
         causes = [cause.join_sentence_numbers_fix() for cause in view.sweep]
         for group in view.groups:
             causes += [cause.join_sentence_numbers_fix(group.name) for cause in group.causes]
@@ -243,13 +251,13 @@ def build_ledger_row_views(analysis: Analysis, shape: LedgerViewOptions) -> Iter
         yield View(
             "Why" if causes else "",
             findings=tuple(causes),
-            notes=(*view.notes, *_describe_attribution(analysis)),
+            notes=(*view.notes, *_describe_kernel_attribution(analysis)),
         )
 
 
-def _describe_attribution(analysis: Analysis) -> tuple[str, ...]:
+def _describe_kernel_attribution(analysis: Analysis) -> tuple[str, ...]:
     """Return how much of the kernel time has a module, and how perfctl attributed it."""
-    texts = map(usage.describe_module_coverage, analysis.study.runs)
+    texts = map(usage.describe_kernel_time_module_coverage, analysis.study.runs)
     return tuple(dict.fromkeys(f"{text}." for text in texts if text))
 
 
@@ -259,23 +267,25 @@ def build_phase_views(
     """Yield one phase (prefill, decode or mixed) of every run group that has it, by part of the
     model."""
     for analysis in analyses:
-        phases = list_phases(analysis, by_block=is_by_block)
+        phases = list_prefill_decode_phases(analysis, by_block=is_by_block)
         if tables := build_phase_tables([item for item in phases if item.phase == phase]):
             yield View(format_study_heading(analysis.study), tables=tables)
 
 
-def build_job_views(analyses: Iterable[Analysis], shape: LedgerViewOptions) -> Iterator[View]:
+def build_multi_rank_job_views(
+    analyses: Iterable[Analysis], options: LedgerViewOptions
+) -> Iterator[View]:
     """Yield the tables and findings of each job of several ranks."""
     for job in list_job_communications(run for analysis in analyses for run in analysis.study.runs):
         tables = build_communication_tables(job)
         yield View(
             "Ranks",
             findings=find_communication_costs(job),
-            tables=tuple(t for t in tables if shape.is_document or t.caption != TOO_WIDE),
+            tables=tuple(t for t in tables if options.is_document or t.caption != TOO_WIDE),
         )
 
 
-def build_ledger_table(view: LedgerView, shape: LedgerViewOptions) -> tuple[Table, list[str]]:
+def build_ledger_table(view: LedgerView, options: LedgerViewOptions) -> tuple[Table, list[str]]:
     """Return the rows of a ledger as one table, and at most two lines below it.
 
     If FLOPs were executed or derived, or there is one batch size, a row is a layer, pass and batch
@@ -283,7 +293,7 @@ def build_ledger_table(view: LedgerView, shape: LedgerViewOptions) -> tuple[Tabl
     """
     groups = list(view.groups)
     labels = {column.label for column in view.columns}
-    if not shape.is_document and labels & {"executed", "time"}:
+    if not options.is_document and labels & {"executed", "time"}:
         short = shorten_module_paths([group.layer for group in groups])
         groups = [
             replace(group, layer=_shorten_operator_name(short[group.layer].removeprefix("aten::")))
@@ -291,7 +301,7 @@ def build_ledger_table(view: LedgerView, shape: LedgerViewOptions) -> tuple[Tabl
             else group
             for group in groups
         ]
-    if shape.is_by_time:
+    if options.is_by_time:
         groups.sort(
             key=lambda group: (
                 group.is_unattributed,
@@ -304,27 +314,27 @@ def build_ledger_table(view: LedgerView, shape: LedgerViewOptions) -> tuple[Tabl
         if group.is_minor
         or all(line.share is not None and line.share < MINOR_SHARE for line in group.lines)
     ]
-    if shape.has_all_rows or not shape.is_whole or not FOLD_FROM <= len(small) < len(groups):
+    if options.has_all_rows or not options.is_whole or not FOLD_FROM <= len(small) < len(groups):
         small = []
     points = dict.fromkeys(line.batch for group in groups for line in group.lines if line.batch)
-    sizes = sorted(points, key=get_sort_size)
+    sizes = sorted(points, key=get_batch_size_sort_key)
     listed = sizes
-    if shape.is_whole and not shape.has_all_batches and len(sizes) > 3:
+    if options.is_whole and not options.has_all_batches and len(sizes) > 3:
         listed = [sizes[0], sizes[len(sizes) // 2], sizes[-1]]
     chosen = [group for group in groups if group not in small]
     is_of_batches = len(sizes) > 1 and isinstance(sizes[0], int)
-    if is_of_batches and "time" in labels and "executed" not in labels and not shape.is_document:
-        table = _build_times_table(chosen, listed)
+    if is_of_batches and "time" in labels and "executed" not in labels and not options.is_document:
+        table = _build_time_by_batch_table(chosen, listed)
     else:
-        table = _build_rows_by_batch_table(view, chosen, listed, shape)
+        table = _build_rows_by_batch_table(view, chosen, listed, options)
     hints = []
     if small:
         hints.append(f"--all ({len(small)} rows below {MINOR_SHARE:.0%})")
     if len(listed) < len(sizes):
         hints.append("--wide (all batch sizes)")
-    if shape.is_whole and not shape.is_explained:
+    if options.is_whole and not options.is_explained:
         hints.append("--explain (causes)")
-    return table, [view.basis, *([f"{shape.hint}: {', '.join(hints)}."] if hints else [])]
+    return table, [view.basis, *([f"{options.hint}: {', '.join(hints)}."] if hints else [])]
 
 
 def _shorten_operator_name(name: str) -> str:
@@ -338,13 +348,13 @@ def _build_rows_by_batch_table(
     view: LedgerView,
     groups: Sequence[LedgerGroup],
     sizes: Sequence[Point],
-    shape: LedgerViewOptions,
+    options: LedgerViewOptions,
 ) -> Table:
     """Return a row for each layer, pass and batch size: of ``sizes``, and where the difference is
     largest."""
     has_sizes = len({line.batch for group in groups for line in group.lines}) > 1
     omitted = {"estimate / time"}
-    if not has_sizes and not shape.is_document:
+    if not has_sizes and not options.is_document:
         omitted.add(view.axis)
     heads = [
         name_column("layer"),
@@ -373,16 +383,16 @@ def _build_rows_by_batch_table(
                     share = format_whole_percent(line.share)
                     cells["share"] = replace(line.cells["share"], text=share)
                 rows.append([cells[head.label] for head in heads])
-    return build_complete_table("Ledger" if shape.is_document else "", heads, rows, is_dense=True)
+    return build_complete_table("Ledger" if options.is_document else "", heads, rows, is_dense=True)
 
 
-def _build_times_table(groups: Sequence[LedgerGroup], sizes: Sequence[Point]) -> Table:
+def _build_time_by_batch_table(groups: Sequence[LedgerGroup], sizes: Sequence[Point]) -> Table:
     """Return a row for each layer and pass, with time and share at each of these batch sizes."""
     columns = (
         name_column("layer"),
         text_column("pass"),
         Column("FLOPs/sample", is_optional=True, note="estimated; 1 multiply-add = 2 FLOPs"),
-        *(time_column(format_point(size)) for size in sizes),
+        *(time_column(format_sweep_point(size)) for size in sizes),
     )
     rows = []
     for group in groups:
@@ -413,7 +423,7 @@ def _build_estimate_per_sample_cell(group: LedgerGroup) -> Cell:
             bound = "≥ " if cell.is_lower_bound else ""
             return number_cell(
                 format_si(value),
-                format_all_digits(value, "FLOP"),
+                format_integer_or_six_digits(value, "FLOP"),
                 value,
                 style=cell.style,
                 mark=bound,

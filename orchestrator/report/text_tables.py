@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.report.numbers import NO_BREAK, bind_units_to_numbers
+from perfctl.orchestrator.report.numbers import NO_BREAK, insert_no_break_before_units
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -60,7 +60,7 @@ def make_rich_table(*columns: tuple[str, str]) -> Table:
 
 
 @cache
-def _define_text_class() -> type[Text]:
+def _define_unit_preserving_text_class() -> type[Text]:
     """rich's text, which breaks no word and no number from its unit. rich is loaded when some is
     drawn."""
     from rich.containers import Lines
@@ -80,7 +80,7 @@ def wrap_text(plain: str, width: int) -> list[str]:
     """``words`` in lines of at most ``width``, broken at blanks, in paths and names after a mark;
     else not at all."""
     lines = []
-    for line in bind_units_to_numbers(plain).split("\n"):
+    for line in insert_no_break_before_units(plain).split("\n"):
         current = ""
         for piece in _split_at_breaks(line, width):
             if current.strip(" ") and len(current) + len(piece.rstrip(" ")) > width:
@@ -118,29 +118,29 @@ def make_printable_text(plain: str, style: str = "") -> Text:
     the terminal."""
     if not plain.isprintable():
         plain = "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in plain)
-    return _define_text_class()(plain, style)
+    return _define_unit_preserving_text_class()(plain, style)
 
 
-def draw_terminal_table(view: View, rows: int, width: int) -> Group:
+def draw_terminal_table(table: View, max_rows: int, width: int) -> Group:
     """A table for the terminal, cut to ``rows``; of its optional columns the last ones are left out
     until it fits ``width``. If the others would break words or lose names, each row is a list."""
     from rich.console import Group
 
-    indexes = list(range(len(view.columns)))
-    for index in reversed(range(len(view.columns))):
-        if view.columns[index].is_optional and _measure_needed_width(view, indexes) > width:
+    indexes = list(range(len(table.columns)))
+    for index in reversed(range(len(table.columns))):
+        if table.columns[index].is_optional and _measure_needed_width(table, indexes) > width:
             indexes.remove(index)
-    columns = [view.columns[index] for index in indexes]
-    rows_shown = [[row[index] for index in indexes] for row in view.rows[:rows]]
-    widths = _fit_column_widths(view, columns, rows_shown, width)
-    body = _stack_rows(columns, rows_shown)
+    columns = [table.columns[index] for index in indexes]
+    rows_shown = [[row[index] for index in indexes] for row in table.rows[:max_rows]]
+    widths = _fit_column_widths(table, columns, rows_shown, width)
+    body = _draw_rows_as_lists(columns, rows_shown)
     if widths:
-        sides = SIDES | {"word": "cut" if view.is_dense else "left"}
+        sides = SIDES | {"word": "cut" if table.is_dense else "left"}
         body = make_rich_table(
             *((column.label, sides.get(column.style, "left")) for column in columns)
         )
         gaps = len(columns) - 1
-        if view.is_dense and sum(widths) + 2 * gaps > width:
+        if table.is_dense and sum(widths) + 2 * gaps > width:
             body.padding = (0, 1, 0, 0)
         units = [
             max(len(cell.unit or "") for cell in cells) for cells in zip(*rows_shown, strict=True)
@@ -149,16 +149,16 @@ def draw_terminal_table(view: View, rows: int, width: int) -> Group:
             body.add_row(*map(style_cell_text, row, units))
         for drawn, drawn_width in zip(body.columns, widths, strict=True):
             drawn.width = drawn_width
-    notes = list(view.notes)
-    if view.total > rows:
-        notes.append(f"{view.total - rows:,} more rows: --json")
+    notes = list(table.notes)
+    if table.total > max_rows:
+        notes.append(f"{table.total - max_rows:,} more rows: --json")
     below = [make_printable_text("\n".join(notes), "dim")] if notes else []
-    above = [make_printable_text(view.caption, "bold")] if view.caption else []
+    above = [make_printable_text(table.caption, "bold")] if table.caption else []
     return Group(*above, body, *below)
 
 
 def _fit_column_widths(
-    view: View, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int
+    table: View, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int
 ) -> list[int]:
     """Return the characters of each column, the widest of which give way; [] if there is no room
     for every number, the beginning of every name and every word."""
@@ -177,7 +177,7 @@ def _fit_column_widths(
             shortest = max(min(shortest, SHORT_NAME), *map(len, label_parts))
         widths.append(min(longest, most))
         least.append(min(shortest, widths[-1]))
-    room = width - (1 if view.is_dense else 2) * (len(columns) - 1)
+    room = width - (1 if table.is_dense else 2) * (len(columns) - 1)
     if sum(least) > room:
         return []
     while sum(widths) > room:
@@ -190,7 +190,7 @@ def _join_value_and_unit(cell: Cell) -> str:
     return f"{cell.text} {cell.unit or ''}".rstrip()
 
 
-def _stack_rows(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Table:
+def _draw_rows_as_lists(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Table:
     """Return each row as a list of its cells below the first one."""
     table = make_rich_table(("", "left"), ("", "left"))
     for first, *other_cells in rows:
@@ -204,21 +204,21 @@ def _stack_rows(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Ta
     return table
 
 
-def _measure_needed_width(view: View, indexes: Sequence[int]) -> int:
+def _measure_needed_width(table: View, column_indexes: Sequence[int]) -> int:
     """Return the characters of a table whose names are cut and texts wrapped as far as is usual."""
-    needed = 2 * (len(indexes) - 1)
-    for index in indexes:
-        column = view.columns[index]
-        texts = (column.label, *(_join_value_and_unit(row[index]) for row in view.rows))
+    needed = 2 * (len(column_indexes) - 1)
+    for index in column_indexes:
+        column = table.columns[index]
+        texts = (column.label, *(_join_value_and_unit(row[index]) for row in table.rows))
         most = {"code": CUT_NAME, "text": WRAPPED_TEXT}.get(column.style)
         longest = max(map(len, texts))
         needed += longest if most is None else min(longest, most)
     return needed
 
 
-def style_cell_text(cell: Cell, width: int) -> Text:
+def style_cell_text(cell: Cell, unit_width: int) -> Text:
     """``width``: of the longest unit in the column, so that units stand below each other."""
     style = STYLES.get(cell.style, "")
-    if cell.unit is None or not width:
+    if cell.unit is None or not unit_width:
         return make_printable_text(cell.text, style)
-    return make_printable_text(f"{cell.text} {cell.unit.ljust(width)}", style)
+    return make_printable_text(f"{cell.text} {cell.unit.ljust(unit_width)}", style)

@@ -112,7 +112,7 @@ class RawLines:
     """Whether names from reports are in it, whose control characters are never printed."""
 
 
-def draw_view(view: View, width: int) -> Iterator[RenderableType]:
+def draw_view_on_terminal(view: View, width: int) -> Iterator[RenderableType]:
     """Yield the view as rich draws it, with an empty line between two blocks."""
     for number, block in enumerate(filter(None, _draw_blocks(view, width))):
         if number:

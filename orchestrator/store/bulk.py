@@ -23,7 +23,7 @@ from perfctl.orchestrator.errors import StoreError
 from perfctl.orchestrator.store import schema
 from perfctl.records.bulk import ColumnRecords, NumberedCounters, SqlKernels
 from perfctl.records.report import Kernel
-from perfctl.redact import clean_column
+from perfctl.redact import mask_and_truncate_column
 
 SCHEMA = "report"
 """What an attached report is called in SQL."""
@@ -102,7 +102,7 @@ def attach_read_only(connection: sqlite3.Connection, path: Path, name: str) -> I
             connection.execute(f"DETACH {name}")
 
 
-def chunk_to_columns(rows: Iterable[tuple[Any, ...]]) -> Iterator[Sequence[Column]]:
+def convert_rows_to_column_chunks(rows: Iterable[tuple[Any, ...]]) -> Iterator[Sequence[Column]]:
     """The rows turned to columns, CHUNK rows at a time."""
     if isinstance(rows, ColumnRecords):
         yield from rows.chunks()
@@ -116,37 +116,39 @@ def insert_columns(
     connection: sqlite3.Connection,
     table: str,
     run_id: int,
-    columns: Mapping[str, str],
+    sql_by_column: Mapping[str, str],
     chunks: Iterable[Sequence[Column]],
 ) -> int:
     """Insert columns of a run, chunk by chunk, and return the number of rows.
 
     ``columns``: name -> the SQL that goes into it, with a ``?`` where a value of the column stands.
     Last columns that a chunk does not have are NULL. Values of a type that the column does not take
-    are handled as ``schema.fit_to_type`` says.
+    are handled as ``schema.convert_to_column_type`` says.
     """
     declared = schema.read_column_types(table)
     rows = 0
     for chunk in chunks:
         values = {
-            name: _drop_zero_fractions(column) if declared[name] == "ANY" else column
-            for name, column in zip(columns, chunk, strict=False)
+            name: _convert_integral_floats_to_int(column) if declared[name] == "ANY" else column
+            for name, column in zip(sql_by_column, chunk, strict=False)
         }
         connection.execute("SAVEPOINT chunk")
         try:
-            _insert_chunk(connection, table, run_id, columns, values)
+            _insert_chunk(connection, table, run_id, sql_by_column, values)
         except sqlite3.IntegrityError as error:
             if "cannot store" not in str(error):
                 raise
             connection.execute("ROLLBACK TO chunk")
-            fitted = {name: schema.fit_to_type(table, name, values[name]) for name in values}
-            _insert_chunk(connection, table, run_id, columns, fitted)
+            fitted = {
+                name: schema.convert_to_column_type(table, name, values[name]) for name in values
+            }
+            _insert_chunk(connection, table, run_id, sql_by_column, fitted)
         connection.execute("RELEASE chunk")
         rows += len(chunk[0])
     return rows
 
 
-def _drop_zero_fractions(column: Column) -> Column:
+def _convert_integral_floats_to_int(column: Column) -> Column:
     """Return 10 for 10.0, in columns that hold whole numbers and fractions."""
     if float not in set(map(type, column)):
         return column
@@ -162,7 +164,7 @@ def _insert_chunk(
     connection: sqlite3.Connection,
     table: str,
     run_id: int,
-    columns: Mapping[str, str],
+    sql_by_column: Mapping[str, str],
     values: Mapping[str, Column],
 ) -> None:
     """Insert the columns in the order of the table, which SQLite would otherwise restore for every
@@ -179,18 +181,18 @@ def _insert_chunk(
         ):
             expressions[name] = "NULL"
         else:
-            column = clean_column(column_values)
-            expressions[name] = columns[name]
+            column = mask_and_truncate_column(column_values)
+            expressions[name] = sql_by_column[name]
             if None in column:
-                expressions[name] = columns[name].replace("?", "nullif(?, x'')")
+                expressions[name] = sql_by_column[name].replace("?", "nullif(?, x'')")
                 column = [_NOTHING if item is None else item for item in column]
             bound.append(column)
-    into = f"INSERT INTO {table} ({schema.format_name_list(expressions)}) VALUES "
+    into = f"INSERT INTO {table} ({schema.format_column_list(expressions)}) VALUES "
     _insert_rows(connection, into, f"({', '.join(expressions.values())})", bound)
 
 
 def _insert_rows(
-    connection: sqlite3.Connection, insert_into: str, row: str, columns: Sequence[Column]
+    connection: sqlite3.Connection, insert_into: str, row_sql: str, columns: Sequence[Column]
 ) -> None:
     """``row`` is the SQL of one, whose marks take the columns' values."""
     width, rows = len(columns), len(columns[0])
@@ -206,10 +208,10 @@ def _insert_rows(
         if not places:  # to make a statement of many rows takes longer than to insert a few
             continue
         parts = (values[offset : offset + number * width] for offset in places)
-        connection.executemany(insert_into + ", ".join([row] * number), parts)
+        connection.executemany(insert_into + ", ".join([row_sql] * number), parts)
 
 
-def _write_shared_rows(
+def _write_shared_field_values(
     connection: sqlite3.Connection,
     group: SharedFields,
     run_id: int,
@@ -217,22 +219,27 @@ def _write_shared_rows(
 ) -> None:
     """Write what the rows of a large table refer to; its number comes first."""
     columns = dict.fromkeys(("id", *(group.columns or group.fields)), "?")
-    insert_columns(connection, group.table, run_id, columns, chunk_to_columns(rows))
+    insert_columns(connection, group.table, run_id, columns, convert_rows_to_column_chunks(rows))
 
 
 def write_kernels(
-    connection: sqlite3.Connection, run_id: int, kernels: Iterable[Kernel], first: Mapping[str, int]
+    connection: sqlite3.Connection,
+    run_id: int,
+    kernels: Iterable[Kernel],
+    first_ids: Mapping[str, int],
 ) -> tuple[int, bool]:
     """Write the kernels of a run, inside SQLite where its report is attached.
 
     Return how many there are, and whether all their values are known to be possible. ``first``: as
-    in ``write_table``.
+    in ``write_records``.
     """
     if isinstance(kernels, SqlKernels):
         shared = SHARED["kernel_launch"]
         first_shared = {group.table: find_next_id(connection, group.table) for group in shared}
         try:
-            rows = _copy_kernels(connection, run_id, kernels, {**first, **first_shared})
+            rows = _copy_kernels_inside_sqlite(
+                connection, run_id, kernels, {**first_ids, **first_shared}
+            )
         except sqlite3.Error:
             # it is not attached, a value is impossible or of another type, or the report is
             # damaged, which the records say
@@ -241,16 +248,16 @@ def write_kernels(
         else:
             for group, texts in zip(shared, (kernels.names, kernels.layers), strict=True):
                 keys = ((number + first_shared[group.table], *key) for number, key in texts.items())
-                _write_shared_rows(connection, group, run_id, keys)
+                _write_shared_field_values(connection, group, run_id, keys)
             return rows, True
-    return write_table(connection, "kernel_launch", Kernel, run_id, kernels, first), False
+    return write_records(connection, "kernel_launch", Kernel, run_id, kernels, first_ids), False
 
 
-def _copy_kernels(
+def _copy_kernels_inside_sqlite(
     connection: sqlite3.Connection,
     run_id: int,
     kernels: SqlKernels,
-    first: Mapping[str, int],
+    first_ids: Mapping[str, int],
 ) -> int:
     """Copy the rows of the attached report, without one passing through Python, and return how
     many. Raises sqlite3.Error for a value that cannot be."""
@@ -258,13 +265,16 @@ def _copy_kernels(
     values = {
         "run_id": f"{run_id:d}",
         "launch": f"kernel.rowid - {kernels.first_row}",
-        "name_id": f"kernel.{kernels.name_column} + {first['kernel_name']}",
+        "name_id": f"kernel.{kernels.name_column} + {first_ids['kernel_name']}",
         "layer_id": "stretch.layer_id",
         "step": "stretch.step",
         "range_id": "stretch.range_id",
         **kernels.fields,
     }
-    layer, span = f"nullif(?, -1) + {first['kernel_layer']}", f"nullif(?, -1) + {first['range']}"
+    layer, span = (
+        f"nullif(?, -1) + {first_ids['kernel_layer']}",
+        f"nullif(?, -1) + {first_ids['range']}",
+    )
     row = f"(?, ?, {layer}, nullif(?, -1), {span})"
     connection.execute(
         "CREATE TABLE temp.stretch (first_row INTEGER, last_row INTEGER, layer_id INTEGER, step "
@@ -277,7 +287,9 @@ def _copy_kernels(
         table = connection.execute("PRAGMA main.table_info(kernel_launch)").fetchall()
         names = [name for _, name, *_ in table]
         into = names[: 1 + max(map(names.index, values))]
-        expressions = [schema.format_checked_value(name, values.get(name, "NULL")) for name in into]
+        expressions = [
+            schema.build_range_checked_sql(name, values.get(name, "NULL")) for name in into
+        ]
         return connection.execute(
             f"INSERT INTO main.kernel_launch ({', '.join(into)})"
             f" SELECT {', '.join(expressions)} FROM temp.stretch AS stretch"
@@ -289,13 +301,13 @@ def _copy_kernels(
             connection.execute("DROP TABLE temp.stretch")
 
 
-def write_table(
+def write_records(
     connection: sqlite3.Connection,
     table: str,
     record: type[Any],
     run_id: int,
     rows: Iterable[tuple[Any, ...]],
-    first: Mapping[str, int] = MappingProxyType({}),
+    first_ids: Mapping[str, int] = MappingProxyType({}),
 ) -> int:
     """Write records of a run to their table; how many rows.
 
@@ -322,23 +334,23 @@ def write_table(
     else:
         fields = [field for field, _ in own_columns]
         chunks = (
-            _number_shared_fields(record, fields, shared, numbers, chunk)
-            for chunk in chunk_to_columns(rows)
+            _replace_shared_fields_by_ids(record, fields, shared, numbers, chunk)
+            for chunk in convert_rows_to_column_chunks(rows)
         )
     columns = dict.fromkeys(
         [*(column for _, column in own_columns), *(group.column for group in shared)], "?"
     )
     for name, target in {"id": table, **REFERENCES}.items():
-        if name in columns and target in first:
-            columns[name] = f"? + {first[target]}"
+        if name in columns and target in first_ids:
+            columns[name] = f"? + {first_ids[target]}"
     written = insert_columns(connection, table, run_id, columns, chunks)
     for group, id_of in zip(shared, numbers, strict=True):
         keys = ((number, *key) for key, number in id_of.items())
-        _write_shared_rows(connection, group, run_id, keys)
+        _write_shared_field_values(connection, group, run_id, keys)
     return written
 
 
-def _number_shared_fields(
+def _replace_shared_fields_by_ids(
     record: type[Any],
     own_fields: Sequence[str],
     shared: Sequence[SharedFields],

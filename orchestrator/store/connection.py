@@ -56,7 +56,7 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
         raise StoreError(
             f"{path}: cannot be opened ({error})", "Check that the folder can be written to"
         ) from error
-    _distrust_file(connection)
+    _enable_untrusted_file_pragmas(connection)
     connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # works only while the file is empty
     return connection
 
@@ -73,12 +73,12 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
         connection = sqlite3.connect(f"{address}&immutable=1", uri=True)
     except sqlite3.DatabaseError:
         pass  # no SQLite file: whoever reads it says so
-    _distrust_file(connection)
+    _enable_untrusted_file_pragmas(connection)
     connection.text_factory = REPLACING
     return connection
 
 
-def _distrust_file(connection: sqlite3.Connection) -> None:
+def _enable_untrusted_file_pragmas(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA cell_size_check = ON")
 
@@ -103,7 +103,9 @@ def set_journal_mode(connection: sqlite3.Connection, mode: str) -> None:
 
 
 @contextmanager
-def hold_folder_lock(path: Path, how: int, seconds: float = 1) -> Iterator[bool | None]:
+def hold_folder_lock(
+    path: Path, flock_mode: int, timeout_seconds: float = 1
+) -> Iterator[bool | None]:
     """Hold a lock on the folder while a database in it is opened (shared), migrated or removed
     (exclusive): SQLite cannot tell that the file it opened has lost its name.
 
@@ -114,12 +116,12 @@ def hold_folder_lock(path: Path, how: int, seconds: float = 1) -> Iterator[bool 
     except OSError:
         yield None
         return
-    until = time.monotonic() + seconds
+    until = time.monotonic() + timeout_seconds
     is_locked: bool | None = False
     try:
         while is_locked is False and time.monotonic() < until:
             try:
-                fcntl.flock(folder, how | fcntl.LOCK_NB)
+                fcntl.flock(folder, flock_mode | fcntl.LOCK_NB)
                 is_locked = True
             except BlockingIOError:
                 time.sleep(0.01)

@@ -19,7 +19,7 @@ from perfctl.orchestrator.store.connection import (
     read_schema_version,
     set_journal_mode,
 )
-from perfctl.orchestrator.store.migrate import OLD_VERSION, migrate_store
+from perfctl.orchestrator.store.migrate import OLD_VERSION, migrate_store_from_1_0
 from perfctl.records.sqlite_header import APPLICATION_ID as APPLICATION_ID
 from perfctl.records.sqlite_header import quote_sql_name
 from perfctl.version import __version__
@@ -36,11 +36,13 @@ def open_store_for_writing(path: Path) -> Iterator[sqlite3.Connection]:
     The connection is in autocommit mode: use ``transaction`` around everything that belongs
     together.
     """
-    check_store_folder(path)
-    _check_is_file(path)
+    raise_if_store_folder_missing(path)
+    _raise_if_not_regular_file(path)
     with (
         convert_sqlite_errors(path),
-        closing(_open_migrated(path, open_for_writing, _prepare_for_writing)) as connection,
+        closing(
+            _open_current_or_migrated_store(path, open_for_writing, _set_pragmas_and_create_tables)
+        ) as connection,
     ):
         yield connection
 
@@ -49,7 +51,7 @@ def open_store_for_writing(path: Path) -> Iterator[sqlite3.Connection]:
 def open_store_for_reading(path: Path) -> Iterator[sqlite3.Connection]:
     """The database at ``path``, read-only: nothing is written to it, but that a database of perfctl
     1.0 is migrated. Raises StoreError when it is not a database."""
-    _check_is_file(path)
+    _raise_if_not_regular_file(path)
     if not path.is_file():
         remedy = (
             "Run a sweep ('perfctl torch --batches 16,32') or 'perfctl ingest FILE' first, or set "
@@ -58,18 +60,20 @@ def open_store_for_reading(path: Path) -> Iterator[sqlite3.Connection]:
         raise StoreError(f"{path}: no results database found", remedy)
     with (
         convert_sqlite_errors(path),
-        closing(_open_migrated(path, connect_read_only, lambda connection: None)) as connection,
+        closing(
+            _open_current_or_migrated_store(path, connect_read_only, lambda connection: None)
+        ) as connection,
     ):
         if read_schema_version(connection) == 0:
             raise StoreError(
                 f"{path}: this file is not a results database yet",
                 "Set --store to the results database",
             )
-        _create_temp_views(connection)
+        _create_trusted_temp_views(connection)
         yield connection
 
 
-def check_store_folder(path: Path) -> None:
+def raise_if_store_folder_missing(path: Path) -> None:
     """Raise StoreError where there is no folder for a database at ``path``."""
     if not path.parent.is_dir():
         raise StoreError(
@@ -78,7 +82,7 @@ def check_store_folder(path: Path) -> None:
         )
 
 
-def _check_is_file(path: Path) -> None:
+def _raise_if_not_regular_file(path: Path) -> None:
     """Raise StoreError where something other than a file is there."""
     if path.is_dir():
         remedy = "Set --store to a file, for example --store FOLDER/perfctl.db"
@@ -90,10 +94,10 @@ def _check_is_file(path: Path) -> None:
         )
 
 
-def _open_migrated(
+def _open_current_or_migrated_store(
     path: Path,
     connect: Callable[[Path], sqlite3.Connection],
-    prepare: Callable[[sqlite3.Connection], None],
+    on_open: Callable[[sqlite3.Connection], None],
 ) -> sqlite3.Connection:
     """Return a connection to an empty file or a database of this version; a database of 1.0 is
     migrated first. ``prepare`` is called before the folder is unlocked."""
@@ -102,33 +106,33 @@ def _open_migrated(
             before = path.stat() if path.exists() else None
             connection = connect(path)
             try:
-                version = _check_version(connection, path)
+                version = _read_supported_schema_version(connection, path)
                 # another process may have put a migrated copy in its place
                 is_same = before is None or os.path.samestat(before, path.stat())
                 if is_same and version != OLD_VERSION:
                     if version:
-                        schema.check_tables(connection, path)
-                    prepare(connection)
+                        schema.raise_if_tables_differ(connection, path)
+                    on_open(connection)
                     return connection
             except BaseException:
                 connection.close()
                 raise
             connection.close()
         if is_same:
-            migrate_store(path)
+            migrate_store_from_1_0(path)
 
 
-def _prepare_for_writing(connection: sqlite3.Connection) -> None:
+def _set_pragmas_and_create_tables(connection: sqlite3.Connection) -> None:
     set_journal_mode(connection, "WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(f"PRAGMA cache_size = {-CACHE_KIB}")
     connection.execute("PRAGMA foreign_keys = ON")
     if read_schema_version(connection) == 0:
-        _create_tables(connection)
-    _create_temp_views(connection)
+        _create_tables_if_new(connection)
+    _create_trusted_temp_views(connection)
 
 
-def _check_version(connection: sqlite3.Connection, path: Path) -> int:
+def _read_supported_schema_version(connection: sqlite3.Connection, path: Path) -> int:
     """Return the version of the schema. Raises StoreError for one that this perfctl does not know,
     and for a file that is no database."""
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
@@ -158,13 +162,13 @@ def _check_version(connection: sqlite3.Connection, path: Path) -> int:
     return version
 
 
-def _create_tables(connection: sqlite3.Connection) -> None:
+def _create_tables_if_new(connection: sqlite3.Connection) -> None:
     """Make the tables of a new database, unless another process is faster."""
     with connection:
         connection.execute("BEGIN IMMEDIATE")
         if read_schema_version(connection) != 0:
             return
-        for statement in schema.list_statements():
+        for statement in schema.list_create_statements():
             connection.execute(statement)
         facts = "('created_at', strftime('%Y-%m-%dT%H:%M:%SZ', 'now')), ('written_by', ?)"
         connection.execute(f"INSERT INTO store_info (key, value) VALUES {facts}", (schema.SINCE,))
@@ -172,11 +176,11 @@ def _create_tables(connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA user_version = {schema.VERSION}")
 
 
-def _create_temp_views(connection: sqlite3.Connection) -> None:
+def _create_trusted_temp_views(connection: sqlite3.Connection) -> None:
     """Let this connection read through perfctl's own views, whatever the file has under their
     names."""
     connection.execute("PRAGMA temp_store = MEMORY")
-    for statement in schema.list_statements():
+    for statement in schema.list_create_statements():
         if statement.startswith("CREATE VIEW"):
             connection.execute(statement.replace("CREATE VIEW", "CREATE TEMP VIEW", 1))
 
@@ -191,7 +195,7 @@ def is_store_damaged(connection: sqlite3.Connection) -> bool:
 
 
 @contextmanager
-def remove_if_empty(path: Path) -> Iterator[None]:
+def remove_new_empty_store_on_exit(path: Path) -> Iterator[None]:
     """A database that was made inside the block, by another process too, goes again behind it
     unless something was stored or another process uses it."""
     existed = path.exists()
@@ -227,5 +231,5 @@ def _remove_empty_store(path: Path) -> None:
             path.resolve().unlink()
 
 
-def _read_pragma(connection: sqlite3.Connection, text: str) -> object:
-    return connection.execute(f"PRAGMA {text}").fetchone()[0]
+def _read_pragma(connection: sqlite3.Connection, pragma: str) -> object:
+    return connection.execute(f"PRAGMA {pragma}").fetchone()[0]

@@ -10,13 +10,13 @@ from functools import cache
 from perfctl.orchestrator.store import bulk, schema
 from perfctl.orchestrator.store.write import (
     SweepFacts,
-    delete_failed_runs,
+    delete_failed_and_partial_runs,
     disable_foreign_keys,
+    find_newest_run_by_artifact_hash,
     find_or_insert_row,
     find_or_insert_sweep,
-    find_run_of_artifact,
     insert_row,
-    write_in_transaction,
+    write_in_transaction_without_triggers,
 )
 
 PART = "part"
@@ -25,7 +25,7 @@ _BY_ROW = ("store_info", "sweep", "device", "run", "run_device")
 """Tables that are not copied as they are."""
 
 
-def list_part_runs(connection: sqlite3.Connection) -> list[int]:
+def list_attached_run_ids(connection: sqlite3.Connection) -> list[int]:
     """Runs of the attached database, in its order."""
     return [number for (number,) in connection.execute(f"SELECT id FROM {PART}.run ORDER BY id")]
 
@@ -35,9 +35,9 @@ def copy_run_from_attached_database(
     run_id: int,
     sweep: SweepFacts,
     *,
-    again: bool = False,
-    beside: bool = False,
-    artifact: Callable[[str], str] | None = None,
+    allow_duplicate_artifact: bool = False,
+    keep_failed_runs: bool = False,
+    map_artifact_path: Callable[[str], str] | None = None,
 ) -> tuple[int, bool]:
     """Copy one run of the attached database with all that is its own, or nothing; (its number here,
     whether it is new).
@@ -46,29 +46,36 @@ def copy_run_from_attached_database(
     ``write_run``. ``artifact`` gives the path of its report as this database says it; with it, a
     run without a report is there once, too.
     """
-    with disable_foreign_keys(connection), write_in_transaction(connection):
-        run = _read_part_row(connection, "run", run_id)
+    with disable_foreign_keys(connection), write_in_transaction_without_triggers(connection):
+        run = _read_attached_row(connection, "run", run_id)
         digest = run["artifact_sha256"]
         if (
             digest
-            and not again
-            and (existing := find_run_of_artifact(connection, str(digest))) is not None
+            and not allow_duplicate_artifact
+            and (existing := find_newest_run_by_artifact_hash(connection, str(digest))) is not None
         ):
             return existing, False
         run["sweep_id"] = find_or_insert_sweep(connection, sweep)
-        if artifact is not None:
-            if digest is None and (existing := _find_same_run(connection, run)) is not None:
+        if map_artifact_path is not None:
+            if (
+                digest is None
+                and (existing := _find_run_with_equal_facts(connection, run)) is not None
+            ):
                 return existing, False
-            run["artifact"] = artifact(str(run["artifact"])) if run["artifact"] else None
-        if not beside:
-            delete_failed_runs(connection, run["sweep_id"], run["profiler"], run["batch_size"])
+            run["artifact"] = map_artifact_path(str(run["artifact"])) if run["artifact"] else None
+        if not keep_failed_runs:
+            delete_failed_and_partial_runs(
+                connection, run["sweep_id"], run["profiler"], run["batch_size"]
+            )
         devices = connection.execute(
             f"SELECT device_index, device_id FROM {PART}.run_device WHERE run_id = ?"
             " ORDER BY rowid",
             (run_id,),
         ).fetchall()
         numbers = {
-            old: find_or_insert_row(connection, "device", _read_part_row(connection, "device", old))
+            old: find_or_insert_row(
+                connection, "device", _read_attached_row(connection, "device", old)
+            )
             for old in {run["device_id"], *(old for _, old in devices)} - {None}
         }
         run["device_id"] = numbers.get(run["device_id"])
@@ -79,7 +86,9 @@ def copy_run_from_attached_database(
         return new, True
 
 
-def _find_same_run(connection: sqlite3.Connection, run: Mapping[str, object]) -> int | None:
+def _find_run_with_equal_facts(
+    connection: sqlite3.Connection, run: Mapping[str, object]
+) -> int | None:
     """A run of the same sweep that says the same of itself."""
     facts = (
         "sweep_id",
@@ -97,21 +106,23 @@ def _find_same_run(connection: sqlite3.Connection, run: Mapping[str, object]) ->
     return None if row[0] is None else int(row[0])
 
 
-def _read_part_row(connection: sqlite3.Connection, table: str, number: int) -> dict[str, object]:
+def _read_attached_row(
+    connection: sqlite3.Connection, table: str, row_id: int
+) -> dict[str, object]:
     """Return a row of the attached database, without its number."""
     names = [name for name in schema.read_column_types(table) if name != "id"]
     row = connection.execute(
-        f"SELECT {schema.format_name_list(names)} FROM {PART}.{table} WHERE id = ?", (number,)
+        f"SELECT {schema.format_column_list(names)} FROM {PART}.{table} WHERE id = ?", (row_id,)
     ).fetchone()
     return dict(zip(names, row, strict=True))
 
 
-def _copy_run_tables(connection: sqlite3.Connection, old: int, new: int) -> None:
+def _copy_run_tables(connection: sqlite3.Connection, old_run_id: int, new_run_id: int) -> None:
     """Copy every table of a run; each table's new ids follow its last, in the order of the old."""
-    numbers: dict[str, int] = {"old": old, "run": new - old}
+    numbers: dict[str, int] = {"old": old_run_id, "run": new_run_id - old_run_id}
     """What is added to the ids of each table; bound by name, so that SQLite prepares each
     statement once for many runs."""
-    for table in _list_copied_tables():
+    for table in _list_tables_in_copy_order():
         names = tuple(schema.read_column_types(table))
         condition = "run_id = :old"
         if "run_id" not in names:
@@ -126,15 +137,15 @@ def _copy_run_tables(connection: sqlite3.Connection, old: int, new: int) -> None
         values = (
             f"{name} + :{refers[name]}"
             if refers.get(name) in numbers
-            else schema.format_name_list([name])
+            else schema.format_column_list([name])
             for name in names
         )
-        into = f"INSERT INTO main.{table} ({schema.format_name_list(names)})"
+        into = f"INSERT INTO main.{table} ({schema.format_column_list(names)})"
         connection.execute(f"{into} SELECT {', '.join(values)} FROM {rows} ORDER BY rowid", numbers)
 
 
 @cache
-def _list_copied_tables() -> list[str]:
+def _list_tables_in_copy_order() -> list[str]:
     """What is copied, those first that others refer to."""
     names = [name for name in schema.describe_store_tables() if name not in _BY_ROW]
     return sorted(

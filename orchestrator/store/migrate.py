@@ -38,7 +38,7 @@ _PLAIN_TYPES = ("INTEGER", "REAL", "TEXT", "BLOB")
 """Types of added columns that a STRICT table takes; any other becomes ANY."""
 
 
-def migrate_store(path: Path) -> None:
+def migrate_store_from_1_0(path: Path) -> None:
     """Bring the database up to date, unless another process was faster.
 
     Raises StoreError where the database may not be written to, is in use, or has values or tables
@@ -55,24 +55,24 @@ def migrate_store(path: Path) -> None:
             raise sqlite3.OperationalError("database is locked")
         if read_schema_version(old) != OLD_VERSION:
             return
-        _check_writable(path)
+        _raise_if_read_only(path)
         set_journal_mode(old, "MEMORY")  # leaves WAL mode: no file beside it belongs to it
         old.execute("BEGIN IMMEDIATE")  # nobody else writes to it until it is replaced
         if not os.path.samestat(before, path.stat()):
             return
         try:
-            _remove_copy(copy)
+            _delete_migration_copy(copy)
             with closing(open_for_writing(copy)) as new:
                 with closing(
                     open_for_writing(path)
                 ) as source:  # a backup waits for its own transaction
                     source.backup(new)
-                with _explain_failed_upgrade(path):
+                with _raise_store_error_on_failed_upgrade(path):
                     _rebuild_schema(new)
                 set_journal_mode(new, "WAL")
             _replace_with_copy(path, copy)
         finally:
-            _remove_copy(copy)
+            _delete_migration_copy(copy)
         # a perfctl 1.0 that waited for the old file has to see that it is out of date
         with suppress(sqlite3.OperationalError):
             old.execute(f"PRAGMA user_version = {schema.VERSION}")
@@ -84,12 +84,12 @@ def migrate_store(path: Path) -> None:
     )
 
 
-def _remove_copy(copy: Path) -> None:
+def _delete_migration_copy(copy: Path) -> None:
     for ending in ("", "-wal", "-shm"):
         copy.with_name(copy.name + ending).unlink(missing_ok=True)
 
 
-def _check_writable(path: Path) -> None:
+def _raise_if_read_only(path: Path) -> None:
     """Raise StoreError where the file or its folder is read-only; root may write to both, and a
     file's owner has said that it is not to be changed."""
     if not path.stat().st_mode & 0o222 or not os.access(path.parent, os.W_OK):
@@ -101,7 +101,7 @@ def _check_writable(path: Path) -> None:
 
 
 @contextmanager
-def _explain_failed_upgrade(path: Path) -> Iterator[None]:
+def _raise_store_error_on_failed_upgrade(path: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.IntegrityError, sqlite3.OperationalError) as error:
@@ -133,7 +133,7 @@ def _sync_to_disk(path: Path) -> None:
         os.close(number)
 
 
-def _rebuild_schema(new: sqlite3.Connection) -> None:
+def _rebuild_schema(copy_connection: sqlite3.Connection) -> None:
     """Make perfctl's tables and views anew, in one transaction; what its user made stays."""
     for pragma in (
         "journal_mode = OFF",
@@ -141,65 +141,71 @@ def _rebuild_schema(new: sqlite3.Connection) -> None:
         "foreign_keys = OFF",
         "legacy_alter_table = ON",
     ):
-        new.execute(f"PRAGMA {pragma}")
-    new.execute("BEGIN IMMEDIATE")
+        copy_connection.execute(f"PRAGMA {pragma}")
+    copy_connection.execute("BEGIN IMMEDIATE")
     own_tables = {name.lower() for name in schema.describe_store_tables()}
     user_objects = [
         (kind, name, sql)
-        for kind, name, table, sql in new.execute(
+        for kind, name, table, sql in copy_connection.execute(
             "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL"
         )
         if kind == "trigger" or (kind == "index" and table.lower() in own_tables)
     ]
     for kind, name, _ in user_objects:
-        new.execute(f"DROP {kind} {quote_sql_name(name)}")
+        copy_connection.execute(f"DROP {kind} {quote_sql_name(name)}")
     for view in schema.describe_store_views():
-        new.execute(f"DROP VIEW IF EXISTS {view}")
+        copy_connection.execute(f"DROP VIEW IF EXISTS {view}")
     created = set()
-    for statement in schema.list_statements():
+    for statement in schema.list_create_statements():
         kind, name = statement.split()[1:3]
         created.add(name.lower())
         if kind == "TABLE" and name not in ADDED:
-            _rebuild_table(new, name, statement)
+            _rebuild_table(copy_connection, name, statement)
         else:
-            new.execute(statement)
-    new.execute(
+            copy_connection.execute(statement)
+    copy_connection.execute(
         "INSERT INTO parameter SELECT id, 'batch', CAST(batch_size AS TEXT), batch_size FROM run "
         "WHERE batch_size IS NOT NULL"
     )
     for _, name, sql in user_objects:
         if name.lower() not in created:
-            new.execute(sql)
-    new.execute("UPDATE store_info SET value = ? WHERE key = 'written_by'", (schema.SINCE,))
-    new.execute(f"PRAGMA user_version = {schema.VERSION}")
-    new.execute("COMMIT")
+            copy_connection.execute(sql)
+    copy_connection.execute(
+        "UPDATE store_info SET value = ? WHERE key = 'written_by'", (schema.SINCE,)
+    )
+    copy_connection.execute(f"PRAGMA user_version = {schema.VERSION}")
+    copy_connection.execute("COMMIT")
 
 
-def _rebuild_table(new: sqlite3.Connection, table: str, statement: str) -> None:
+def _rebuild_table(copy_connection: sqlite3.Connection, table: str, create_statement: str) -> None:
     """Make one table anew and copy its rows, with their numbers and the columns that its user
     added."""
     old = quote_sql_name(f"{table} of 1.0")
-    new.execute(f"ALTER TABLE {table} RENAME TO {old}")
-    new.execute(statement)
+    copy_connection.execute(f"ALTER TABLE {table} RENAME TO {old}")
+    copy_connection.execute(create_statement)
     types = schema.read_column_types(table)
     # in a column of whole numbers, 1.0 kept fractions
     rounded = "CASE typeof({0}) WHEN 'real' THEN CAST(round({0}) AS INTEGER) ELSE {0} END"
     values = {}
     for name, declared in types.items():
-        column = schema.format_name_list([name])
+        column = schema.format_column_list([name])
         values[column] = rounded.format(column) if declared == "INTEGER" else column
-    for _, name, kind, needed, default, _, hidden in new.execute(f"PRAGMA table_xinfo({old})"):
+    for _, name, kind, needed, default, _, hidden in copy_connection.execute(
+        f"PRAGMA table_xinfo({old})"
+    ):
         if name.lower() in types or name in DROPPED.get(table, ()):
             continue
         if hidden:
             raise sqlite3.OperationalError(f"{table}.{name} is a computed column")
         strict = kind.upper() if kind.upper() in _PLAIN_TYPES else "ANY"
         rule = " NOT NULL" * needed + (f" DEFAULT {default}" if default is not None else "")
-        new.execute(f"ALTER TABLE {table} ADD COLUMN {quote_sql_name(name)} {strict}{rule}")
+        copy_connection.execute(
+            f"ALTER TABLE {table} ADD COLUMN {quote_sql_name(name)} {strict}{rule}"
+        )
         values[quote_sql_name(name)] = quote_sql_name(name)
     if "id" not in types:
         values = {"rowid": "rowid", **values}
-    new.execute(
+    copy_connection.execute(
         f"INSERT INTO {table} ({', '.join(values)}) SELECT {', '.join(values.values())} FROM {old}"
     )
-    new.execute(f"DROP TABLE {old}")
+    copy_connection.execute(f"DROP TABLE {old}")

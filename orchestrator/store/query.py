@@ -43,8 +43,8 @@ PARTS = frozenset(
 )
 """Tables that the views put together, and the file's own record."""
 FOUND_COLUMNS = ("type", "name", "kind", "runs", "launches", "duration_ns")
-"""Of ``search_names``: kernel or layer, its name, family or class, runs it is in, launches and
-their time in all of them."""
+"""Of ``search_kernel_and_layer_names``: kernel or layer, its name, family or class, runs it is in,
+launches and their time in all of them."""
 _NAMES = """
 WITH launched AS (
     SELECT name_id, layer_id, count(*) AS launches, sum(duration_ns) AS ns
@@ -117,31 +117,35 @@ def _convert_query_errors(store: Path, sql: str) -> Iterator[None]:
             remedy = "Use SELECT. To change the database, use sqlite-utils or sqlite3"
             raise UsageError(f"the query may only read ({message})", remedy) from error
         if "no such table" in message:
-            raise UsageError(message, _describe_tables()) from error
+            raise UsageError(message, _format_table_name_list()) from error
         if "locked" in message or "malformed" in message:
             raise StoreError(
                 f"{store}: {message}", "Try again, or ingest the reports into a new database"
             ) from error
-        remedy = _describe_columns_in(sql) if "no such column" in message else _describe_tables()
+        remedy = (
+            _describe_query_table_columns(sql)
+            if "no such column" in message
+            else _format_table_name_list()
+        )
         raise UsageError(f"SQLite rejected the query: {message}", remedy) from error
 
 
-def _describe_columns_in(sql: str) -> str:
+def _describe_query_table_columns(sql: str) -> str:
     """The columns of the first tables that a query names."""
     identifiers = dict.fromkeys(re.findall(r"\w+", sql.lower()))
-    mentioned = [name for name in identifiers if name in list_table_names()][:2]
+    mentioned = [name for name in identifiers if name in list_public_table_names()][:2]
     columns = (
         f"{name} has {', '.join(column.name for column, _ in list_table_columns(name))}"
         for name in mentioned
     )
-    return "; ".join(columns) or _describe_tables()
+    return "; ".join(columns) or _format_table_name_list()
 
 
-def _describe_tables() -> str:
-    return f"Tables: {', '.join(list_table_names())}"
+def _format_table_name_list() -> str:
+    return f"Tables: {', '.join(list_public_table_names())}"
 
 
-def search_names(store: Path, text: str) -> list[tuple[Any, ...]]:
+def search_kernel_and_layer_names(store: Path, text: str) -> list[tuple[Any, ...]]:
     """Kernels and layers whose name holds every word of ``text``, anywhere and in either case, the
     shortest first; see FOUND_COLUMNS. Raises UsageError for no words."""
     parts = text.casefold().split()
@@ -156,7 +160,7 @@ def search_names(store: Path, text: str) -> list[tuple[Any, ...]]:
     return sorted(hits, key=lambda row: len(row[1]))
 
 
-def list_table_names() -> tuple[str, ...]:
+def list_public_table_names() -> tuple[str, ...]:
     """The tables and views that hold what was measured, in the order of the schema."""
     return (
         *(name for name in describe_store_tables() if name not in PARTS),
@@ -165,8 +169,8 @@ def list_table_names() -> tuple[str, ...]:
 
 
 def list_table_columns(table: str) -> list[tuple[ColumnDescription, str]]:
-    """(column, its type: INTEGER, REAL, NUMERIC (either) or TEXT) of one of ``list_table_names()``,
-    in order."""
+    """(column, its type: INTEGER, REAL, NUMERIC (either) or TEXT) of one of
+    ``list_public_table_names()``, in order."""
     declared = schema.read_column_types(table)
     return [
         (column, declared[column.name].replace("ANY", "NUMERIC"))
@@ -174,46 +178,53 @@ def list_table_columns(table: str) -> list[tuple[ColumnDescription, str]]:
     ]
 
 
-def count_rows(connection: sqlite3.Connection, table: str, runs: Sequence[int] | None) -> int:
+def count_table_rows(
+    connection: sqlite3.Connection, table: str, run_ids: Sequence[int] | None
+) -> int:
     """Rows that ``read_table_rows`` would give."""
-    query = f"SELECT count(*) FROM {table}{_build_run_filter(table, runs)}"
+    query = f"SELECT count(*) FROM {table}{_build_run_filter(table, run_ids)}"
     return int(connection.execute(query).fetchone()[0])
 
 
 def read_table_rows(
-    connection: sqlite3.Connection, table: str, runs: Sequence[int] | None
+    connection: sqlite3.Connection, table: str, run_ids: Sequence[int] | None
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of one of ``list_table_names()`` in the order they were written; of these runs
-    only, where they are given.
+    """Yield the rows of one of ``list_public_table_names()`` in the order they were written; of
+    these runs only, where they are given.
 
     A million rows are never in memory at once.
     """
     order = "id" if table == "kernel" else "rowid"
-    yield from _select_rows(connection, table, f"{_build_run_filter(table, runs)} ORDER BY {order}")
+    yield from _select_rows(
+        connection, table, f"{_build_run_filter(table, run_ids)} ORDER BY {order}"
+    )
 
 
 def read_run_rows(
-    connection: sqlite3.Connection, table: str, run: int
+    connection: sqlite3.Connection, table: str, run_id: int
 ) -> Iterator[tuple[Any, ...]]:
-    """Rows of one run in one of ``list_table_names()`` that has some, read by its index: nothing
-    is sorted."""
-    yield from _select_rows(connection, table, _build_run_filter(table, [run]))
+    """Rows of one run in one of ``list_public_table_names()`` that has some, read by its index:
+    nothing is sorted."""
+    yield from _select_rows(connection, table, _build_run_filter(table, [run_id]))
 
 
 def _select_rows(
-    connection: sqlite3.Connection, table: str, ending: str
+    connection: sqlite3.Connection, table: str, sql_ending: str
 ) -> Iterator[tuple[Any, ...]]:
-    sql = f"SELECT {schema.format_name_list(schema.read_column_types(table))} FROM {table}{ending}"
+    sql = (
+        f"SELECT {schema.format_column_list(schema.read_column_types(table))} FROM {table}"
+        f"{sql_ending}"
+    )
     # "yield from" closes the cursor, after its database at a Ctrl-C
     for row in connection.execute(sql):  # noqa: UP028
         yield row
 
 
-def _build_run_filter(table: str, runs: Sequence[int] | None) -> str:
+def _build_run_filter(table: str, run_ids: Sequence[int] | None) -> str:
     """Return the SQL that finds the rows of these runs; nothing for all rows."""
-    if runs is None:
+    if run_ids is None:
         return ""
-    chosen = f"IN ({', '.join(f'{run:d}' for run in runs)})"
+    chosen = f"IN ({', '.join(f'{run:d}' for run in run_ids)})"
     if table == "run":
         return f" WHERE id {chosen}"
     if table == "sweep":

@@ -171,8 +171,8 @@ def list_run_ids(
     connection: sqlite3.Connection,
     *,
     sweep: int | None = None,
-    folder: str = "",
-    latest_of_each: bool = False,
+    artifact_folder: str = "",
+    latest_per_configuration: bool = False,
 ) -> list[int]:
     """Ids of runs, oldest first; only of one sweep where it is given, without the runs whose
     reports lie outside of ``folder`` (a path as the database has them).
@@ -185,11 +185,11 @@ def list_run_ids(
         f"SELECT id, profiler, workload, {PARAMETERS}, mode, precision, device_id, variant, "
         "status FROM run WHERE (:sweep IS NULL OR sweep_id = :sweep) "
         "AND (artifact IS NULL OR substr(artifact, 1, length(:folder)) = :folder) ORDER BY id",
-        {"sweep": sweep, "folder": folder},
+        {"sweep": sweep, "folder": artifact_folder},
     )
     newest: dict[tuple[Any, ...], tuple[int, int]] = {}
     for number, *key, status in rows:
-        has_identity = latest_of_each and None not in key[1:3]
+        has_identity = latest_per_configuration and None not in key[1:3]
         kind = tuple(key) if has_identity else (number,)
         completeness = _COMPLETENESS.get(status, 0)
         if kind not in newest or completeness >= newest[kind][0]:
@@ -254,11 +254,11 @@ def list_run_summaries(connection: sqlite3.Connection) -> list[dict[str, Any]]:
         "FROM run LEFT JOIN sweep ON sweep.id = sweep_id LEFT JOIN device ON device.id = device_id "
         "ORDER BY run.id",
     )
-    served = _describe_served_steps(connection)
+    served = _describe_served_steps_by_run(connection)
     return [{**row, "serving": served.get(row["id"])} for row in rows]
 
 
-def _describe_served_steps(connection: sqlite3.Connection) -> dict[int, str]:
+def _describe_served_steps_by_run(connection: sqlite3.Connection) -> dict[int, str]:
     """Return run -> its steps of text generation in words: "mixed, 8,192 tokens"; of several phases
     all, with the tokens of all."""
     phases: dict[int, list[str]] = {}
@@ -280,7 +280,7 @@ def _describe_served_steps(connection: sqlite3.Connection) -> dict[int, str]:
     return served
 
 
-def load_run(connection: sqlite3.Connection, run_id: int, calls_max: int = 0) -> Run:
+def load_run(connection: sqlite3.Connection, run_id: int, max_op_calls: int = 0) -> Run:
     """Return a whole run, with the ``calls_max`` longest operators and calls. Raises StoreError if
     it is not there.
 
@@ -289,17 +289,17 @@ def load_run(connection: sqlite3.Connection, run_id: int, calls_max: int = 0) ->
     before = connection.text_factory
     try:
         connection.text_factory = str
-        return _load_run(connection, run_id, calls_max)
+        return _load_run_with_report_rows(connection, run_id, max_op_calls)
     except sqlite3.OperationalError as error:
         if "decode" not in str(error):
             raise
         connection.text_factory = REPLACING
-        return _load_run(connection, run_id, calls_max)
+        return _load_run_with_report_rows(connection, run_id, max_op_calls)
     finally:
         connection.text_factory = before
 
 
-def load_run_outline(connection: sqlite3.Connection, run_id: int) -> Run:
+def load_run_without_report_rows(connection: sqlite3.Connection, run_id: int) -> Run:
     """Return one run with its devices, and no row of its report: enough to tell which study it
     is of. Raises StoreError if it is not there."""
     rows = _select_dicts(
@@ -331,21 +331,25 @@ def load_run_outline(connection: sqlite3.Connection, run_id: int) -> Run:
         device=next(iter(report.devices), None),
         report=report,
         command=_parse_command(row["command"]),
-        parameters=tuple(read_table(connection, Parameter, "parameter", run_id)),
-        expectations=tuple(read_table(connection, Expectation, "expectation", run_id)),
+        parameters=tuple(read_run_table_rows(connection, Parameter, "parameter", run_id)),
+        expectations=tuple(read_run_table_rows(connection, Expectation, "expectation", run_id)),
     )
 
 
-def load_launch_kinds(connection: sqlite3.Connection, run_id: int) -> Run:
+def load_run_with_distinct_launches(connection: sqlite3.Connection, run_id: int) -> Run:
     """Return a run with what derived counts follow from, and with one launch of each kind: name,
     grid, layer and part of the step tell kinds apart."""
-    run = load_run_outline(connection, run_id)
+    run = load_run_without_report_rows(connection, run_id)
     report = replace(
         run.report,
         environment=_read_environment(connection, run_id),
-        kernels=read_table(connection, records.Kernel, "kernel", run_id, _ONE_OF_EACH_KIND),
-        ranges=read_table(connection, records.Range, "range", run_id, _STEPS_AND_OPTIMIZER),
-        steps=tuple(read_table(connection, records.Step, "step", run_id)),
+        kernels=read_run_table_rows(
+            connection, records.Kernel, "kernel", run_id, _ONE_OF_EACH_KIND
+        ),
+        ranges=read_run_table_rows(
+            connection, records.Range, "range", run_id, _STEPS_AND_OPTIMIZER
+        ),
+        steps=tuple(read_run_table_rows(connection, records.Step, "step", run_id)),
         ops=tuple(read_op_shapes(connection, run_id)),
     )
     return replace(run, report=report)
@@ -364,32 +368,34 @@ def _parse_command(text: str | None) -> tuple[str, ...]:
         raise BadStoredRecord("run.command is not a JSON list") from error
 
 
-def _load_run(connection: sqlite3.Connection, run_id: int, calls_max: int) -> Run:
-    run = load_run_outline(connection, run_id)
+def _load_run_with_report_rows(
+    connection: sqlite3.Connection, run_id: int, max_op_calls: int
+) -> Run:
+    run = load_run_without_report_rows(connection, run_id)
     tables: dict[str, Any] = {}
     for name, (table, record) in TABLES.items():
-        rows = read_table(connection, record, table, run_id)
+        rows = read_run_table_rows(connection, record, table, run_id)
         tables[name] = rows if name in _LISTS else tuple(rows)
     counters = connection.execute(_COUNTERS, (run_id,))
     report = replace(
         run.report,
         environment=_read_environment(connection, run_id),
-        kernels=read_table(connection, records.Kernel, "kernel", run_id),
+        kernels=read_run_table_rows(connection, records.Kernel, "kernel", run_id),
         counters=list(map(records.Counter._make, counters)),
-        ranges=read_table(connection, records.Range, "range", run_id),
+        ranges=read_run_table_rows(connection, records.Range, "range", run_id),
         ops=tuple(read_op_shapes(connection, run_id)),
         waiting_calls=tuple(_select_op_calls(connection, _WAITING, run_id, *WAITING, run_id)),
-        op_calls=tuple(_select_op_calls(connection, _LONGEST, run_id, calls_max)),
+        op_calls=tuple(_select_op_calls(connection, _LONGEST, run_id, max_op_calls)),
         **tables,
     )
     return replace(
         run,
         report=report,
-        layer_calls=tuple(read_table(connection, LayerCall, "layer_call", run_id)),
+        layer_calls=tuple(read_run_table_rows(connection, LayerCall, "layer_call", run_id)),
         # no rule can compute again what perfctl 1.0.0 read from the machine code of kernels
         code_counts=tuple(read_derived_counts(connection, run_id, f"{CODE}%")),
         repeats=tuple(
-            tuple(read_table(connection, records.Step, "step", other))
+            tuple(read_run_table_rows(connection, records.Step, "step", other))
             for other in list_repeat_ids(connection, run_id)
         ),
     )
@@ -410,24 +416,30 @@ def _select_dicts(
     return [dict(zip(names, row, strict=True)) for row in cursor]
 
 
-def read_table(
-    connection: sqlite3.Connection, record: type[R], table: str, run_id: int, only: str = ""
+def read_run_table_rows(
+    connection: sqlite3.Connection,
+    record: type[R],
+    table: str,
+    run_id: int,
+    sql_condition: str = "",
 ) -> list[R]:
     """Return a table's rows of one run, all or those that ``only`` selects; its columns are named
     as the record's fields, except for numbers of ranges."""
-    rows = connection.execute(_build_select(record._fields, table, only), {"run": run_id})
+    rows = connection.execute(
+        _build_run_rows_select_sql(record._fields, table, sql_condition), {"run": run_id}
+    )
     return list(map(partial(tuple.__new__, record), rows))
 
 
 @cache
-def _build_select(fields: tuple[str, ...], table: str, only: str) -> str:
+def _build_run_rows_select_sql(fields: tuple[str, ...], table: str, sql_condition: str) -> str:
     """Return the same text for every run, so that SQLite need not compile it again."""
     replacements = _RANGE_NUMBERS.get(table, {}) | _PROSE
     columns = ", ".join(
-        replacements.get(field) or schema.format_name_list([field]) for field in fields
+        replacements.get(field) or schema.format_column_list([field]) for field in fields
     )
     order = "id" if table == "kernel" else "rowid"
-    return f"SELECT {columns} FROM {table} WHERE run_id = :run {only} ORDER BY {order}"
+    return f"SELECT {columns} FROM {table} WHERE run_id = :run {sql_condition} ORDER BY {order}"
 
 
 def read_op_calls(connection: sqlite3.Connection, run_id: int) -> Iterator[records.OpCall]:
@@ -437,13 +449,13 @@ def read_op_calls(connection: sqlite3.Connection, run_id: int) -> Iterator[recor
 
 
 def _select_op_calls(
-    connection: sqlite3.Connection, ending: str, *values: object
+    connection: sqlite3.Connection, sql_ending: str, *values: object
 ) -> Iterator[records.OpCall]:
-    return map(records.OpCall._make, connection.execute(f"{_OP_CALLS} {ending}", values))
+    return map(records.OpCall._make, connection.execute(f"{_OP_CALLS} {sql_ending}", values))
 
 
 def read_derived_counts(
-    connection: sqlite3.Connection, run_id: int, rules: str = "%"
+    connection: sqlite3.Connection, run_id: int, rule_pattern: str = "%"
 ) -> list[DerivedCount]:
     """What rules say that launches of a run executed, in the order of its launches; only of rules
     that are LIKE ``rules``."""
@@ -454,7 +466,7 @@ def read_derived_counts(
         " (SELECT 1 FROM derived_rule WHERE run_id = :run AND rule LIKE :rules)"
         " ORDER BY kernel_launch.id, derived_count.rowid"
     )
-    rows = connection.execute(sql, {"run": run_id, "rules": rules})
+    rows = connection.execute(sql, {"run": run_id, "rules": rule_pattern})
     return list(map(DerivedCount._make, rows))
 
 
@@ -465,7 +477,7 @@ def read_source_lines(connection: sqlite3.Connection, run_id: int) -> list[recor
 
 
 def _read_devices(
-    connection: sqlite3.Connection, run_id: int, main: int | None
+    connection: sqlite3.Connection, run_id: int, main_device_id: int | None
 ) -> tuple[records.Device, ...]:
     columns = ", ".join(
         "device_index" if field.name == "index" else f"device.{field.name}"
@@ -474,7 +486,7 @@ def _read_devices(
     rows = connection.execute(
         f"SELECT {columns} FROM run_device JOIN device ON device.id = device_id WHERE run_id = ?"
         " ORDER BY device.id IS NOT ?, device_index",
-        (run_id, main),
+        (run_id, main_device_id),
     )
     return tuple(records.Device(*row) for row in rows)
 
@@ -494,7 +506,7 @@ def read_op_shapes(connection: sqlite3.Connection, run_id: int) -> Iterable[OpSh
             ) from error
 
 
-def find_last_change(connection: sqlite3.Connection) -> str:
+def find_newest_ingest_time(connection: sqlite3.Connection) -> str:
     """When the newest run was written, UTC; so that the same database gives the same page."""
     return str(connection.execute("SELECT coalesce(max(ingested_at), '') FROM run").fetchone()[0])
 

@@ -28,7 +28,7 @@ from perfctl.records.possible import (
     LONGEST_NS,
     MOST_COUNT,
     MOST_WATTS,
-    find_largest_value,
+    get_largest_plausible_value,
 )
 
 VERSION = 5
@@ -96,19 +96,19 @@ class TableDescription(NamedTuple):
 @cache
 def describe_store_tables() -> dict[str, TableDescription]:
     """Return the tables, in the order of the schema."""
-    return _parse_descriptions("TABLE")
+    return _parse_schema_comments("TABLE")
 
 
 @cache
 def describe_store_views() -> dict[str, TableDescription]:
     """Return the views. Each joins tables of which one has each name once."""
-    return _parse_descriptions("VIEW")
+    return _parse_schema_comments("VIEW")
 
 
-def _parse_descriptions(kind: str) -> dict[str, TableDescription]:
+def _parse_schema_comments(object_type: str) -> dict[str, TableDescription]:
     described: dict[str, TableDescription] = {}
-    for statement in list_statements():
-        if statement.startswith(f"CREATE {kind}") and (start := _ROW.match(statement)):
+    for statement in list_create_statements():
+        if statement.startswith(f"CREATE {object_type}") and (start := _ROW.match(statement)):
             columns = filter(None, map(_COLUMN.match, statement.splitlines()[1:]))
             described[start[1]] = TableDescription(
                 start[2], [ColumnDescription(*match.groups()) for match in columns]
@@ -117,7 +117,7 @@ def _parse_descriptions(kind: str) -> dict[str, TableDescription]:
 
 
 @cache
-def list_statements() -> list[str]:
+def list_create_statements() -> list[str]:
     """Return the statements that make a database, one by one: ``executescript`` would commit the
     transaction that it is run in."""
     statements, statement = [], ""
@@ -130,7 +130,9 @@ def list_statements() -> list[str]:
 
 
 @cache
-def _read_schema_facts() -> tuple[frozenset[tuple[str, str, str]], dict[str, dict[str, str]]]:
+def _read_required_columns_and_types() -> tuple[
+    frozenset[tuple[str, str, str]], dict[str, dict[str, str]]
+]:
     """Return what a file needs, and the declared type of each column by table or view."""
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(SQL)
@@ -143,16 +145,18 @@ def _read_schema_facts() -> tuple[frozenset[tuple[str, str, str]], dict[str, dic
 
 def read_column_types(table: str) -> Mapping[str, str]:
     """Return column -> declared type of a table or view, in the order of the schema."""
-    return _read_schema_facts()[1][table]
+    return _read_required_columns_and_types()[1][table]
 
 
 def format_select_list(table: str) -> str:
     """Return ``table.column`` of every column that perfctl knows; ``*`` would also take the
     user's own."""
-    return ", ".join(f"{table}.{format_name_list([column])}" for column in read_column_types(table))
+    return ", ".join(
+        f"{table}.{format_column_list([column])}" for column in read_column_types(table)
+    )
 
 
-def format_name_list(names: Iterable[str]) -> str:
+def format_column_list(names: Iterable[str]) -> str:
     """Return perfctl's own columns, ready for SQL: ``group`` is a word of SQL's. In "" a missing
     one would be a text."""
     return ", ".join(f"[{name}]" if name == "group" else name for name in names)
@@ -169,7 +173,7 @@ def find_value_limits(table: str) -> Mapping[str, _Between]:
         elif f"{table}.{name}" in _BY_NAME:
             limits[name] = _BY_NAME[f"{table}.{name}"]
         elif unit in _COUNTED:
-            limits[name] = (0, find_largest_value(name))
+            limits[name] = (0, get_largest_plausible_value(name))
         elif unit in _BY_UNIT:
             limits[name] = _BY_UNIT[unit]
         elif read_column_types(table)[name] == "REAL":
@@ -177,7 +181,7 @@ def find_value_limits(table: str) -> Mapping[str, _Between]:
     return limits
 
 
-def format_checked_value(column: str, value: str) -> str:
+def build_range_checked_sql(column: str, value: str) -> str:
     """Return SQL of a launch's value that ends the statement with an error if the value cannot
     be."""
     limits = find_value_limits("kernel_launch")
@@ -188,7 +192,7 @@ def format_checked_value(column: str, value: str) -> str:
     return f"CASE WHEN {value} NOT BETWEEN {low!r} AND {high!r} THEN {error} ELSE {value} END"
 
 
-def fit_to_type(table: str, column: str, values: Sequence[Any]) -> list[Any]:
+def convert_to_column_type(table: str, column: str, values: Sequence[Any]) -> list[Any]:
     """Return a column's values as a STRICT table takes them: fractions of a whole number are
     rounded, and what is no number becomes one that ``_remove_impossible_values`` refuses."""
     declared = read_column_types(table)[column]
@@ -208,10 +212,10 @@ def fit_to_type(table: str, column: str, values: Sequence[Any]) -> list[Any]:
     return list(map(fit_value, values))
 
 
-def check_tables(connection: sqlite3.Connection, path: Path) -> None:
+def raise_if_tables_differ(connection: sqlite3.Connection, path: Path) -> None:
     """Raise StoreError where the file lacks a table or column, or where one was rebuilt."""
     there = set(connection.execute(_FACTS))
-    missing = _read_schema_facts()[0] - there
+    missing = _read_required_columns_and_types()[0] - there
     if missing:
         table, column, _ = min(missing)
         if table not in {name for name, _, _ in there}:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 
-from perfctl.orchestrator.store.read import read_op_shapes, read_table
+from perfctl.orchestrator.store.read import read_op_shapes, read_run_table_rows
 from perfctl.records.report import Step
 from perfctl.records.timed_run import PowerReading, TimedRun
 
@@ -32,7 +32,7 @@ GROUP BY run.id ORDER BY run.id
 """
 
 
-def read_timed_runs(connection: sqlite3.Connection) -> Iterator[TimedRun]:
+def read_unprofiled_timed_runs(connection: sqlite3.Connection) -> Iterator[TimedRun]:
     """Every whole run of the plain profiler that knows its workload, batch size and device,
     oldest first."""
     for row in connection.execute(_RUNS).fetchall():
@@ -48,11 +48,11 @@ def read_timed_runs(connection: sqlite3.Connection) -> Iterator[TimedRun]:
         threads = (
             int(str(threads_text)) if kind == "cpu" and str(threads_text).isdecimal() else None
         )
-        steps = tuple(read_table(connection, Step, "step", run_id))
+        steps = tuple(read_run_table_rows(connection, Step, "step", run_id))
         ops = tuple(read_op_shapes(connection, run_id))
         yield TimedRun._make((*row, steps, ops, peak, layers, threads))
 
 
-def read_power_readings(connection: sqlite3.Connection) -> list[PowerReading]:
+def read_mean_step_power_per_run(connection: sqlite3.Connection) -> list[PowerReading]:
     """Mean power over the measured steps of each whole run whose device was sampled meanwhile."""
     return list(map(PowerReading._make, connection.execute(_POWER)))

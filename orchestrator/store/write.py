@@ -27,7 +27,7 @@ from perfctl.orchestrator.store import bulk, schema
 from perfctl.orchestrator.store.read import OF_REPORT, SHAPE_COLUMNS, TABLES
 from perfctl.records.bulk import SqlKernels
 from perfctl.records.paper import LayerCall, OpShape
-from perfctl.records.possible import FINITE, MOST_COUNT, is_possible_date
+from perfctl.records.possible import FINITE, MOST_COUNT, starts_with_plausible_date
 from perfctl.records.report import (
     Counter,
     DerivedCount,
@@ -42,13 +42,13 @@ from perfctl.records.run import Expectation, Parameter, make_parameter
 from perfctl.records.sqlite_header import quote_sql_name
 from perfctl.redact import (
     LONGEST,
-    clean_row,
-    clean_stored_text,
-    count_cut_texts,
+    collect_truncated_text_lengths,
+    mask_and_truncate_row,
+    mask_and_truncate_text,
     mask_arguments,
     mask_command_line,
     mask_secrets,
-    select_facts,
+    select_storable_environment,
 )
 
 NUMBERED: Mapping[str, tuple[str, type[Any]]] = {
@@ -147,7 +147,7 @@ class WrittenRun:
     recorded; None elsewhere."""
 
 
-def find_run_of_artifact(connection: sqlite3.Connection, sha256: str) -> int | None:
+def find_newest_run_by_artifact_hash(connection: sqlite3.Connection, sha256: str) -> int | None:
     """The newest run made from this artifact; None when it is not in the database."""
     newest = "SELECT max(id) FROM run WHERE artifact_sha256 = ?"
     number: int | None = connection.execute(newest, (sha256,)).fetchone()[0]
@@ -167,12 +167,12 @@ def has_report_rows(connection: sqlite3.Connection, run: WrittenRun) -> bool:
 
 def mark_run_partial(connection: sqlite3.Connection, run_id: int, reason: str) -> None:
     """Say of a run that is in the database that it is not whole."""
-    with write_in_transaction(connection):
+    with write_in_transaction_without_triggers(connection):
         query = "UPDATE run SET status = 'partial', reason = ? WHERE id = ?"
-        connection.execute(query, (clean_stored_text(reason), run_id))
+        connection.execute(query, (mask_and_truncate_text(reason), run_id))
 
 
-def replace_user_facts(
+def replace_parameters_and_expectations(
     connection: sqlite3.Connection,
     run_id: int,
     parameters: Sequence[Parameter],
@@ -183,10 +183,10 @@ def replace_user_facts(
         ("parameter", Parameter, parameters),
         ("expectation", Expectation, expectations),
     )
-    with write_in_transaction(connection):
+    with write_in_transaction_without_triggers(connection):
         for table, record, rows in tables:
-            delete_cascading(connection, table, "run_id = ?", (run_id,))
-            bulk.write_table(connection, table, record, run_id, rows)
+            delete_rows_cascading(connection, table, "run_id = ?", (run_id,))
+            bulk.write_records(connection, table, record, run_id, rows)
 
 
 def write_run(
@@ -196,8 +196,8 @@ def write_run(
     report: Report | None,
     layer_calls: Sequence[LayerCall] = (),
     *,
-    again: bool = False,
-    beside: bool = False,
+    allow_duplicate_artifact: bool = False,
+    keep_failed_runs: bool = False,
 ) -> WrittenRun:
     """Write one run with its parameters and everything its report holds, or nothing at all.
 
@@ -217,17 +217,18 @@ def write_run(
             with suppress(sqlite3.Error):  # another text encoding: it is read row by row
                 stack.enter_context(bulk.attach_read_only(connection, path, bulk.SCHEMA))
         stack.enter_context(disable_foreign_keys(connection))
-        stack.enter_context(write_in_transaction(connection))
-        cut = stack.enter_context(count_cut_texts())
+        stack.enter_context(write_in_transaction_without_triggers(connection))
+        cut = stack.enter_context(collect_truncated_text_lengths())
         if (
             run.artifact_sha256
-            and not again
-            and (existing := find_run_of_artifact(connection, run.artifact_sha256)) is not None
+            and not allow_duplicate_artifact
+            and (existing := find_newest_run_by_artifact_hash(connection, run.artifact_sha256))
+            is not None
         ):
             return WrittenRun(existing, new=False)
         sweep_id = find_or_insert_sweep(connection, sweep)
-        if not beside:
-            delete_failed_runs(connection, sweep_id, run.profiler, run.batch_size)
+        if not keep_failed_runs:
+            delete_failed_and_partial_runs(connection, sweep_id, run.profiler, run.batch_size)
         run_id = _insert_run_and_devices(connection, sweep_id, run, report)
         if report is None:
             return WrittenRun(run_id, new=True, reason=run.reason)
@@ -237,7 +238,7 @@ def write_run(
             lengths = f"up to {max(cut.values()):,} characters"
             reason = f"{texts} {lengths}; perfctl truncates each to {LONGEST:,}"
             gap = Gap("text", "not_available", reason)
-            bulk.write_table(connection, "gap", Gap, run_id, [gap])
+            bulk.write_records(connection, "gap", Gap, run_id, [gap])
         counts = {name: rows[table] for name, table in COUNTED.items()}
         return WrittenRun(run_id, new=True, reason=run.reason, **counts)
 
@@ -265,7 +266,7 @@ def _insert_run_and_devices(
         }
         row |= {field: getattr(report, field) for field in OF_REPORT if row.get(field) is None}
         for device in report.devices:
-            facts = clean_row(asdict(device))
+            facts = mask_and_truncate_row(asdict(device))
             index = facts.pop("index")
             for name, (low, high) in schema.find_value_limits("device").items():
                 value = facts[name]
@@ -275,17 +276,17 @@ def _insert_run_and_devices(
         row["device_id"] = next((number for _, number in devices), None)
     gaps = []
     started = row["started_at"]
-    if started is not None and not is_possible_date(str(started)):
+    if started is not None and not starts_with_plausible_date(str(started)):
         row["started_at"] = None
         text = mask_secrets(str(started))[:40]
         reason = f"'{text}' is not a timestamp between 1970 and 2099"
         gaps.append(Gap("run.started_at", "unreadable", reason))
     run_id = insert_row(connection, "run", row)
-    bulk.write_table(connection, "gap", Gap, run_id, gaps)
+    bulk.write_records(connection, "gap", Gap, run_id, gaps)
     batch = row["batch_size"]
     parameters = [parameter for parameter in run.parameters if parameter.name != "batch"]
     parameters += [make_parameter("batch", batch)] if batch is not None else []
-    bulk.write_table(connection, "parameter", Parameter, run_id, parameters)
+    bulk.write_records(connection, "parameter", Parameter, run_id, parameters)
     into = "INSERT INTO run_device (run_id, device_index, device_id) VALUES (?, ?, ?)"
     connection.executemany(into, [(run_id, *device) for device in devices])
     return run_id
@@ -294,20 +295,21 @@ def _insert_run_and_devices(
 def find_or_insert_row(
     connection: sqlite3.Connection,
     table: str,
-    facts: Mapping[str, Any],
-    other_facts: Mapping[str, Any] = MappingProxyType({}),
+    key_values: Mapping[str, Any],
+    extra_values: Mapping[str, Any] = MappingProxyType({}),
 ) -> int:
     """Return the id of the row with these facts; it is made where it is not there yet, with the
     ``others``."""
-    same = " AND ".join(f"{column} IS :{column}" for column in facts)
-    row = connection.execute(f"SELECT id FROM main.{table} WHERE {same}", facts).fetchone()
-    return int(row[0]) if row else insert_row(connection, table, {**facts, **other_facts})
+    same = " AND ".join(f"{column} IS :{column}" for column in key_values)
+    row = connection.execute(f"SELECT id FROM main.{table} WHERE {same}", key_values).fetchone()
+    return int(row[0]) if row else insert_row(connection, table, {**key_values, **extra_values})
 
 
 def insert_row(connection: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> int:
     """Insert one row and return its id."""
     values = {
-        name: schema.fit_to_type(table, name, [value])[0] for name, value in clean_row(row).items()
+        name: schema.convert_to_column_type(table, name, [value])[0]
+        for name, value in mask_and_truncate_row(row).items()
     }
     marks = ", ".join(f":{name}" for name in values)
     cursor = connection.execute(
@@ -330,9 +332,9 @@ def _write_report_tables(
     known_facts = {
         key: str(value) for key, value in report.environment.items() if value is not None
     }
-    facts = bulk.chunk_to_columns(select_facts(known_facts).items())
+    facts = bulk.convert_rows_to_column_chunks(select_storable_environment(known_facts).items())
     bulk.insert_columns(connection, "environment", run_id, {"key": "?", "value": "?"}, facts)
-    shapes = bulk.chunk_to_columns(
+    shapes = bulk.convert_rows_to_column_chunks(
         (
             *(getattr(op, name) for name in SHAPE_COLUMNS),
             json.dumps({name: getattr(op, name) for name in _SHAPE_RECORD}, sort_keys=True),
@@ -350,23 +352,25 @@ def _write_report_tables(
         if field == "kernels":
             rows[table], are_checked = bulk.write_kernels(connection, run_id, records, first)
         else:
-            rows[table] = bulk.write_table(connection, table, record, run_id, records, first)
-    rows["layer_call"] = bulk.write_table(connection, "layer_call", LayerCall, run_id, layer_calls)
+            rows[table] = bulk.write_records(connection, table, record, run_id, records, first)
+    rows["layer_call"] = bulk.write_records(
+        connection, "layer_call", LayerCall, run_id, layer_calls
+    )
     new_rows = {
         table: f"id >= {first[table]}" if table in first else f"run_id = {run_id:d}"
         for table, count in rows.items()
         if count and not (table == "kernel_launch" and are_checked)
     }
     gaps = _remove_impossible_values(connection, {**new_rows, "run": f"id = {run_id:d}"})
-    bulk.write_table(connection, "gap", Gap, run_id, gaps)
+    bulk.write_records(connection, "gap", Gap, run_id, gaps)
     return rows
 
 
-def write_derived_counts(
+def replace_derived_counts(
     connection: sqlite3.Connection,
     run_id: int,
     rows: Iterable[DerivedCount],
-    families: Mapping[int, str | None] = MappingProxyType({}),
+    family_by_name_id: Mapping[int, str | None] = MappingProxyType({}),
 ) -> int:
     """Write the derived counts of a stored run in place of those it had, and the families of its
     kernels by the id of their names; how many counts there are.
@@ -377,14 +381,16 @@ def write_derived_counts(
     """
     launches = "SELECT id FROM kernel_launch WHERE run_id = ?"
     had_counts = "SELECT EXISTS (SELECT 1 FROM derived_rule WHERE run_id = ?)"
-    with disable_foreign_keys(connection), write_in_transaction(connection):
+    with disable_foreign_keys(connection), write_in_transaction_without_triggers(connection):
         connection.executemany(
             "UPDATE kernel_name SET family = ? WHERE id = ?",
-            [(family, name_id) for name_id, family in families.items()],
+            [(family, name_id) for name_id, family in family_by_name_id.items()],
         )
         if connection.execute(had_counts, (run_id,)).fetchone()[0]:
-            delete_cascading(connection, "derived_rule", "run_id = ?", (run_id,))
-            delete_cascading(connection, "derived_value", f"kernel_id IN ({launches})", (run_id,))
+            delete_rows_cascading(connection, "derived_rule", "run_id = ?", (run_id,))
+            delete_rows_cascading(
+                connection, "derived_value", f"kernel_id IN ({launches})", (run_id,)
+            )
             connection.execute(
                 "UPDATE kernel_launch SET source = NULL WHERE run_id = ? AND source = 'derived'",
                 (run_id,),
@@ -397,7 +403,7 @@ def write_derived_counts(
             "SELECT coalesce(min(id - launch), 0) FROM kernel_launch WHERE run_id = ?", (run_id,)
         ).fetchone()
         first = bulk.find_next_id(connection, "derived_value")
-        written = bulk.write_table(
+        written = bulk.write_records(
             connection,
             "derived_value",
             DerivedCount,
@@ -416,12 +422,12 @@ def write_derived_counts(
             (run_id,),
         )
         gaps = _remove_impossible_values(connection, {"derived_value": f"id >= {first}"})
-        bulk.write_table(connection, "gap", Gap, run_id, gaps)
+        bulk.write_records(connection, "gap", Gap, run_id, gaps)
     return written
 
 
 def _remove_impossible_values(
-    connection: sqlite3.Connection, new_rows: Mapping[str, str]
+    connection: sqlite3.Connection, conditions_by_table: Mapping[str, str]
 ) -> list[Gap]:
     """Replace values of a run that cannot be by NULL; where a column has to have a value, delete
     the row. Return the gaps that say so.
@@ -429,7 +435,7 @@ def _remove_impossible_values(
     ``new_rows``: table -> SQL that finds its new rows, without its index where there are many.
     """
     gaps: list[Gap] = []
-    for table, of_run in new_rows.items():
+    for table, of_run in conditions_by_table.items():
         checked = dict(schema.find_value_limits(table))
         checked |= {
             name: (-MOST_COUNT, MOST_COUNT) for table_, name in schema.NO_NUMBER if table_ == table
@@ -457,7 +463,7 @@ def _remove_impossible_values(
                 left_out = ""
                 if column in needed:
                     if table == "range":
-                        _unlink_ranges(connection, rows)
+                        _clear_references_to_ranges(connection, rows)
                     count = connection.execute(f"DELETE FROM {rows}").rowcount
                     left_out = f", so {'that row is' if count == 1 else 'those rows are'} left out"
                 else:
@@ -470,12 +476,12 @@ def _remove_impossible_values(
     return gaps
 
 
-def _unlink_ranges(connection: sqlite3.Connection, rows: str) -> None:
+def _clear_references_to_ranges(connection: sqlite3.Connection, rows_sql: str) -> None:
     """Let nothing refer to these ranges any more."""
-    if connection.execute(f"SELECT 1 FROM {rows} LIMIT 1").fetchone():
+    if connection.execute(f"SELECT 1 FROM {rows_sql} LIMIT 1").fetchone():
         for table, column in (("range", "parent"), ("kernel_launch", "range_id")):
             connection.execute(
-                f"UPDATE {table} SET {column} = NULL WHERE {column} IN (SELECT id FROM {rows})"
+                f"UPDATE {table} SET {column} = NULL WHERE {column} IN (SELECT id FROM {rows_sql})"
             )
 
 
@@ -485,8 +491,8 @@ def disable_foreign_keys(connection: sqlite3.Connection) -> Iterator[None]:
     transaction.
 
     A run's rows refer to rows that the same transaction makes, and a million lookups take an eighth
-    of the time that a large report takes. ``delete_cascading`` finds what goes with a deleted row.
-    """
+    of the time that a large report takes. ``delete_rows_cascading`` finds what goes with a deleted
+    row."""
     connection.execute("PRAGMA foreign_keys = OFF")
     try:
         yield
@@ -494,16 +500,16 @@ def disable_foreign_keys(connection: sqlite3.Connection) -> Iterator[None]:
         connection.execute("PRAGMA foreign_keys = ON")
 
 
-def delete_failed_runs(
+def delete_failed_and_partial_runs(
     connection: sqlite3.Connection, sweep_id: object, profiler: object, batch_size: object
 ) -> None:
     """Delete the failed or partial attempts at a batch size that a new one in the same sweep
     replaces."""
     failed = "sweep_id = ? AND profiler = ? AND batch_size = ? AND status <> 'ok'"
-    delete_cascading(connection, "run", failed, (sweep_id, profiler, batch_size))
+    delete_rows_cascading(connection, "run", failed, (sweep_id, profiler, batch_size))
 
 
-def delete_cascading(
+def delete_rows_cascading(
     connection: sqlite3.Connection, table: str, condition: str, values: Sequence[object]
 ) -> None:
     """Delete the rows of ``table`` and, before them, those of other tables that are theirs (ON
@@ -512,7 +518,7 @@ def delete_cascading(
     if connection.execute(f"SELECT 1 FROM {rows} LIMIT 1", values).fetchone() is None:
         return
     for child, column, key in sorted(_find_cascading_tables(connection, table)):
-        delete_cascading(
+        delete_rows_cascading(
             connection,
             child,
             f"{quote_sql_name(column)} IN (SELECT {quote_sql_name(key)} FROM {rows})",
@@ -539,7 +545,7 @@ def format_utc_now() -> str:
 
 
 @contextmanager
-def write_in_transaction(connection: sqlite3.Connection) -> Iterator[None]:
+def write_in_transaction_without_triggers(connection: sqlite3.Connection) -> Iterator[None]:
     """All of it or none of it; waits for other writers before it begins. Triggers of the database's
     user do not fire: the file has none inside."""
     with connection:
@@ -558,12 +564,14 @@ def write_in_transaction(connection: sqlite3.Connection) -> Iterator[None]:
             if table.lower() in schema.describe_store_tables()
         }
         if silent and connection.total_changes != before:
-            _warn_about_triggers(connection, silent)
+            _warn_and_refresh_triggered_tables(connection, silent)
         for _, _, sql in triggers:
             connection.execute(sql)
 
 
-def _warn_about_triggers(connection: sqlite3.Connection, triggers: Mapping[str, str]) -> None:
+def _warn_and_refresh_triggered_tables(
+    connection: sqlite3.Connection, triggers: Mapping[str, str]
+) -> None:
     """Warn (StoreNote) of triggers (name -> table) that would have fired, and bring up to date what
     sqlite-utils keeps by some of them.
 

@@ -22,7 +22,7 @@ _LONGEST = 80
 LOST = "excluded from the export, or lost"
 
 
-def warn_not_understood(
+def make_unknown_names_warning(
     names_by_kind: Mapping[str, Iterable[str]], effect: str = "left out"
 ) -> tuple[Diagnostic, ...]:
     """Return one warning that names everything in ``found``, or nothing. ``found``: kind
@@ -38,12 +38,12 @@ def warn_not_understood(
     return (Diagnostic("warning", SOURCE, text),) if parts else ()
 
 
-def list_unknown_names(names: Iterable[str], *lists: Collection[str]) -> list[str]:
+def list_unknown_names(names: Iterable[str], *recognized_names: Collection[str]) -> list[str]:
     """Return the names in none of the lists, without blank names."""
     return [
         name
         for name in names
-        if name.strip() and not any(name in names_known for names_known in lists)
+        if name.strip() and not any(name in names_known for names_known in recognized_names)
     ]
 
 
@@ -52,7 +52,9 @@ def split_words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-def note_newer_version(subject: str, version: str | None, newest: str) -> tuple[Diagnostic, ...]:
+def make_newer_version_note(
+    subject: str, version: str | None, newest: str
+) -> tuple[Diagnostic, ...]:
     """One note when ``version`` is newer than the newest that was tested; as many parts count as
     ``newest`` has."""
     stated, tested = (
@@ -71,8 +73,8 @@ def _shorten_name(name: str) -> str:
 
 
 class SeveralRunsError(ReportError):
-    """The file holds the outputs of several runs: ``perfctl.parsers.reports`` reads them one
-    by one.
+    """The file holds the outputs of several runs: ``perfctl.parsers.parse_every_run`` reads them
+    one by one.
 
     ``starts``: the lines, from 1, at which outputs after the first begin; the first of them
     at least.
@@ -87,7 +89,7 @@ class SeveralRunsError(ReportError):
 
 
 def make_repeated_part_error(
-    path: Path, tool: str, subject: str, line: int, starts: Sequence[int] = ()
+    path: Path, tool: str, subject: str, line: int, start_lines: Sequence[int] = ()
 ) -> SeveralRunsError:
     """Return the error for a file in which ``what`` begins again at ``line`` (from 1). ``starts``:
     all such lines."""
@@ -98,43 +100,45 @@ def make_repeated_part_error(
         f"Split the file there (head -n {line - 1} and tail -n +{line}) and pass each part "
         "separately"
     )
-    return SeveralRunsError(path, tool, reason, remedy, tuple(starts) or (line,))
+    return SeveralRunsError(path, tool, reason, remedy, tuple(start_lines) or (line,))
 
 
-def make_several_runs_error(path: Path, tool: str, starts: Sequence[int]) -> SeveralRunsError:
+def make_several_runs_error(path: Path, tool: str, start_lines: Sequence[int]) -> SeveralRunsError:
     """Return the error for a file that holds several runs, the second of which begins at the first
     of these lines."""
-    reason = f"it holds {len(starts) + 1} runs; the second begins at line {starts[0]}"
+    reason = f"it holds {len(start_lines) + 1} runs; the second begins at line {start_lines[0]}"
     return SeveralRunsError(
         path,
         tool,
         reason,
         "Pass it to perfctl ingest, which reads each of them as a separate run",
-        starts,
+        start_lines,
     )
 
 
-def warn_joined_parts(subject: str, lines: Sequence[int]) -> tuple[Diagnostic, ...]:
+def make_joined_parts_warning(subject: str, start_lines: Sequence[int]) -> tuple[Diagnostic, ...]:
     """Return a warning where parts that may be separate runs were read as one; they begin
     at ``lines``."""
-    dots = ["..."] if len(lines) > _LINES_SHOWN else []
-    line_list = ", ".join([*map(str, lines[:_LINES_SHOWN]), *dots])
+    dots = ["..."] if len(start_lines) > _LINES_SHOWN else []
+    line_list = ", ".join([*map(str, start_lines[:_LINES_SHOWN]), *dots])
     text = (
         f"{subject} begin at line {line_list} and were read as one run. If they are separate "
         "runs, split "
         "the file there"
     )
-    return (Diagnostic("warning", SOURCE, text),) if lines else ()
+    return (Diagnostic("warning", SOURCE, text),) if start_lines else ()
 
 
-def warn_missing_numbers(
-    subject: str, numbers: Collection[int], *, first: int | None = None, reason: str = LOST
+def make_missing_numbers_warning(
+    subject: str, numbers: Collection[int], *, expected_first: int | None = None, reason: str = LOST
 ) -> tuple[Diagnostic, ...]:
     """Return a warning if ``numbers`` ("IDs of launches"), which count up by 1, leave some out;
     a note if most are missing, because a filter chose the others then. ``first``: the number that
     a complete report begins with; None if that may be any."""
     distinct = sorted(set(numbers))
-    bounds = distinct if first is None else [min([first, *distinct]) - 1, *distinct]
+    bounds = (
+        distinct if expected_first is None else [min([expected_first, *distinct]) - 1, *distinct]
+    )
     lost = [range(before + 1, after) for before, after in pairwise(bounds) if after - before > 1]
     if not distinct or not lost:
         return ()

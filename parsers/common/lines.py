@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 
-from perfctl.parsers.common.pasted import Unwrap, find_unwrap_steps
+from perfctl.parsers.common.pasted import Unwrap, find_decoration_removers
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Diagnostic, Gap, pluralize_count
 
@@ -75,7 +75,7 @@ class SurroundingLines:
         lines = pluralize_count(self.null_lines, "line", "holds", "hold")
         return f"{lines} NUL bytes, so a part of the file was never written, or was lost"
 
-    def add_line(self, line: str) -> None:
+    def add_non_csv_line(self, line: str) -> None:
         """Add one line that is not part of the CSV; pieces of a progress bar, separated by CR,
         count singly."""
         for part in filter(str.strip, line.split("\r")):
@@ -108,33 +108,33 @@ def read_beginning_and_end(path: Path, head: bytes) -> Iterator[str]:
     if not head or (encoding == "utf-8" and b"\0" in head[:512]):
         return
     text = head.decode(encoding, "replace")
-    line_end = "\r" if has_cr_ends(text) else "\r\n"
-    steps = find_unwrap_steps(text)
-    yield apply_unwrap_steps(text, steps).replace(line_end, "\n")
+    line_end = "\r" if has_only_cr_line_ends(text) else "\r\n"
+    steps = find_decoration_removers(text)
+    yield apply_decoration_removers(text, steps).replace(line_end, "\n")
     tail = b""
     with suppress(OSError), path.open("rb") as file:
         if (size := path.stat().st_size) > len(head):
             file.seek(max(0, (size - TAIL_BYTES) & ~1))
             tail = file.read(TAIL_BYTES + 2)
     text = tail.decode(encoding.removesuffix("-sig"), "replace")
-    yield apply_unwrap_steps(text, steps).replace(line_end, "\n")
+    yield apply_decoration_removers(text, steps).replace(line_end, "\n")
 
 
-def apply_unwrap_steps(text: str, steps: Sequence[Unwrap]) -> str:
+def apply_decoration_removers(text: str, steps: Sequence[Unwrap]) -> str:
     """Return the text after the steps, one after another."""
     for step in steps:
         text = step(text)
     return text
 
 
-def has_cr_ends(text: str) -> bool:
+def has_only_cr_line_ends(text: str) -> bool:
     """Return whether lines end with CR alone, as on old Macs and in what some spreadsheets save;
     not progress bars."""
     return "\r" in text and "\n" not in text
 
 
 @contextmanager
-def open_text(path: Path) -> Iterator[Read]:
+def open_undecorated_text(path: Path) -> Iterator[Read]:
     """Open the file as text, without what was put around its lines (``pasted``); bytes that do not
     decode become U+FFFD. Lines end at "\n" and keep a "\r" before it; if its beginning has "\r"
     alone, that becomes "\n". Python's text files decode 8 KB at a time, which takes twice as
@@ -144,7 +144,7 @@ def open_text(path: Path) -> Iterator[Read]:
         encoding = guess_encoding(head)
         file.seek(0)
         beginning = head.decode(encoding, "replace")
-        has_cr = has_cr_ends(beginning)
+        has_cr = has_only_cr_line_ends(beginning)
         decoder = codecs.getincrementaldecoder(encoding)("replace")
 
         def read(size: int) -> str:
@@ -153,9 +153,9 @@ def open_text(path: Path) -> Iterator[Read]:
                     return text.replace("\r", "\n") if has_cr else text
             return decoder.decode(b"", final=True)
 
-        if steps := find_unwrap_steps(beginning):
+        if steps := find_decoration_removers(beginning):
             text = "".join(iter(partial(read, BLOCK), ""))
-            yield io.StringIO(apply_unwrap_steps(text, steps), newline="").read
+            yield io.StringIO(apply_decoration_removers(text, steps), newline="").read
         else:
             yield read
 
@@ -182,12 +182,12 @@ class LineReader:
         self._at += 1
         return self._lines[self._at - 1] + "\n"
 
-    def take_lines_with_prefix(self, start: str) -> list[str]:
+    def pop_suffixes_after_prefix(self, prefix: str) -> list[str]:
         """What follows ``start`` in the lines straight ahead that begin with it, without the "\n";
         they are taken. [] also where the next line is not read yet."""
         endings: list[str] = []
         for line in islice(self._lines, self._at, len(self._lines) - 1):
-            ending = line.removeprefix(start)  # a third of the time of startswith and a slice
+            ending = line.removeprefix(prefix)  # a third of the time of startswith and a slice
             if len(ending) == len(line):
                 break
             endings.append(ending)
@@ -225,7 +225,7 @@ class ToolTextFile:
 
     def __iter__(self) -> Iterator[str]:
         """Lines without their ends; blank lines too. Lines with NUL bytes are strays."""
-        with open_text(self.path) as read:
+        with open_undecorated_text(self.path) as read:
             for number, line in enumerate(LineReader(read, self._log), 1):
                 self.line, self.ends_whole = number, line.endswith("\n")
                 line = line.rstrip("\r\n")
@@ -234,11 +234,11 @@ class ToolTextFile:
                     remedy = "Pass a part of the file (head, tail) or every tenth sample"
                     raise ReportError(self.path, self._tool, reason, remedy)
                 if "\0" in line:
-                    self.set_aside_stray_line(line)
+                    self.record_stray_line(line)
                 else:
                     yield line
 
-    def set_aside_stray_line(self, line: str) -> None:
+    def record_stray_line(self, line: str) -> None:
         """Set aside a line that is not the tool's."""
         self._stray_count += 1
         if len(self._strays) < _KEPT:
@@ -251,7 +251,7 @@ class ToolTextFile:
         if holes := self._log.describe_nul_lines():
             yield Gap(quantity, "unreadable", holes)
 
-    def make_diagnostics(self) -> Iterator[Diagnostic]:
+    def make_skipped_lines_diagnostics(self) -> Iterator[Diagnostic]:
         """What was left out."""
         if count := self._stray_count:
             examples = "; ".join(f"'{line}'" for line in self._strays)
@@ -267,5 +267,5 @@ def decode_head_lines(head: bytes) -> list[str]:
     """The first lines of a file, for sniffing; lines with NUL bytes are left out. One parser after
     another asks for them."""
     text = head.decode(guess_encoding(head), "replace")
-    text = apply_unwrap_steps(text, find_unwrap_steps(text))
+    text = apply_decoration_removers(text, find_decoration_removers(text))
     return [line for line in text.splitlines()[:400] if "\0" not in line]

@@ -34,7 +34,7 @@ class RunInFile(NamedTuple):
 
 
 def parse_each_run_of_file(
-    path: Path, joined: SeveralRunsError, parse: Callable[[Path], Report]
+    path: Path, several_runs_error: SeveralRunsError, parse: Callable[[Path], Report]
 ) -> Iterator[RunInFile]:
     """Yield the runs of ``path``, in which outputs after the first begin as ``joined`` says.
     Raises OSError."""
@@ -42,7 +42,7 @@ def parse_each_run_of_file(
 
     numbers: dict[str, int] = {}
     with tempfile.TemporaryDirectory(prefix="perfctl-parts-") as folder:
-        pieces = _cut_file_at_lines(path, joined.starts, Path(folder))
+        pieces = _cut_file_at_lines(path, several_runs_error.starts, Path(folder))
         for number, (piece, lines) in enumerate(pieces, 1):
             try:
                 report = parse(piece)
@@ -50,7 +50,7 @@ def parse_each_run_of_file(
                 fault = ReportError(path, error.tool, f"{lines}: {error.reason}", error.remedy)
                 yield RunInFile(number, None, error=fault)
                 continue
-            times = _digest_timed_figures(report)
+            times = _compute_duplicate_run_digest(report)
             if times and (twin := numbers.setdefault(times, number)) != number:
                 yield RunInFile(number, None, twin=twin)
                 continue
@@ -59,7 +59,7 @@ def parse_each_run_of_file(
             yield RunInFile(number, replace(report, path=path, diagnostics=diagnostics))
 
 
-def _digest_timed_figures(report: Report) -> str:
+def _compute_duplicate_run_digest(report: Report) -> str:
     """Return a digest of all its figures where there are times among them, which no two runs share;
     "" where there are none."""
     kernels, samples = list(report.kernels), list(report.samples)
@@ -79,15 +79,15 @@ def _digest_timed_figures(report: Report) -> str:
 
 
 def _cut_file_at_lines(
-    path: Path, starts: Sequence[int], folder: Path
+    path: Path, start_lines: Sequence[int], folder: Path
 ) -> Iterator[tuple[Path, str]]:
     """Yield each piece as a file of the same name, in UTF-8, and which lines it has; the file
     exists until the next is asked for."""
-    from perfctl.parsers.common.lines import BLOCK, open_text
+    from perfctl.parsers.common.lines import BLOCK, open_undecorated_text
 
-    with open_text(path) as read:
+    with open_undecorated_text(path) as read:
         line, text = 1, read(BLOCK)
-        for number, end in enumerate([*starts, None]):
+        for number, end in enumerate([*start_lines, None]):
             part = folder / str(number) / path.name
             part.parent.mkdir(parents=True)
             first = line

@@ -2,8 +2,8 @@
 the ranks of ``srun --label``, torchrun and mpirun, a log's timestamps, quote marks, indentation,
 the fences of Markdown, a notebook, and a spreadsheet's semicolons and decimal commas.
 
-The beginning of a file says what there is (:func:`find_unwrap_steps`); whatever opens a text
-applies it (``lines.open_text``), so no parser needs to know.
+The beginning of a file says what there is (:func:`find_decoration_removers`); whatever opens a text
+applies it (``lines.open_undecorated_text``), so no parser needs to know.
 """
 
 from __future__ import annotations
@@ -45,36 +45,36 @@ Unwrap = Callable[[str], str]
 
 
 @lru_cache(maxsize=4)
-def find_unwrap_steps(head: str) -> tuple[Unwrap, ...]:
+def find_decoration_removers(head: str) -> tuple[Unwrap, ...]:
     """Return the steps that take off what is around a tool's lines, in their order; () where there
     is nothing. ``head``: the beginning of the text."""
     steps: list[Unwrap] = []
     text = head
 
-    def add_unwrap_step(step: Unwrap) -> None:
+    def add_decoration_remover(step: Unwrap) -> None:
         nonlocal text
         steps.append(step)
         text = step(text)
 
     if _NOTEBOOK.match(text):
-        add_unwrap_step(_read_notebook_outputs)
+        add_decoration_remover(_read_notebook_outputs)
     if "\x1b" in text:
-        add_unwrap_step(partial(_COLOUR.sub, ""))
+        add_decoration_remover(partial(_COLOUR.sub, ""))
     for _ in range(_LAYERS):
         prefix = next(
             (prefix for prefix in _PREFIXES if _has_prefix_on_most_lines(prefix, text)), None
         )
         if prefix is None:
             break
-        add_unwrap_step(partial(_drop_line_prefix, prefix))
+        add_decoration_remover(partial(_drop_prefix_and_group_by_rank, prefix))
     if not steps and text.lstrip("\ufeff \t\r\n")[:1] in ("{", "["):
         return ()
     if _FENCE.search(text):
-        add_unwrap_step(lambda full_text: _FENCE.sub("", full_text))
+        add_decoration_remover(lambda full_text: _FENCE.sub("", full_text))
     if depth := _measure_markdown_indentation(text):
-        add_unwrap_step(lambda full_text: re.sub(rf"(?m)^ {{{depth}}}", "", full_text))
+        add_decoration_remover(lambda full_text: re.sub(rf"(?m)^ {{{depth}}}", "", full_text))
     if _is_semicolon_csv(text):
-        add_unwrap_step(_convert_semicolon_csv)
+        add_decoration_remover(_convert_semicolon_to_comma_csv)
     return tuple(steps)
 
 
@@ -90,7 +90,7 @@ def _has_prefix_on_most_lines(prefix: re.Pattern[str], text: str) -> bool:
     return matches > 1 and matches >= 0.9 * len(lines)
 
 
-def _drop_line_prefix(prefix: re.Pattern[str], text: str) -> str:
+def _drop_prefix_and_group_by_rank(prefix: re.Pattern[str], text: str) -> str:
     """Return the lines without it. The lines of one rank stand together, the ranks in the order of
     their first lines, as each of them printed its own."""
     lines: dict[str, list[str]] = {}
@@ -131,7 +131,7 @@ def _is_semicolon_csv(text: str) -> bool:
     )
 
 
-def _convert_semicolon_csv(text: str) -> str:
+def _convert_semicolon_to_comma_csv(text: str) -> str:
     """Return CSV with commas and decimal points. Points between thousands are taken out where some
     number has a decimal comma, which tells that they are none of a fraction."""
     rows = list(csv.reader(io.StringIO(text.lstrip("\ufeff"), newline=""), delimiter=";"))

@@ -43,7 +43,7 @@ _CONSTANTS: dict[str, Any] = {
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
 
-def read_plain_pickle(path: Path, tool: str, remedy: str) -> tuple[Any, int]:
+def read_plain_pickle_and_step_count(path: Path, tool: str, remedy: str) -> tuple[Any, int]:
     """(the content, how many instructions made it). Raises ReportError with ``remedy`` for what is
     not plain data.
 
@@ -94,47 +94,47 @@ class _PickleMachine:
         self.memo: dict[int, Any] = {}
         self.result: Any = None
 
-    def execute_instruction(self, name: str, argument: Any) -> None:
+    def execute_instruction(self, opcode: str, argument: Any) -> None:
         stack = self.stack
-        if name in _VALUES:
+        if opcode in _VALUES:
             stack.append(argument)
-        elif name in ("BINGET", "LONG_BINGET", "GET"):
+        elif opcode in ("BINGET", "LONG_BINGET", "GET"):
             stack.append(self.memo[argument])
-        elif name == "MEMOIZE":
+        elif opcode == "MEMOIZE":
             self.memo[len(self.memo)] = stack[-1]
-        elif name in ("BINPUT", "LONG_BINPUT", "PUT"):
+        elif opcode in ("BINPUT", "LONG_BINPUT", "PUT"):
             self.memo[argument] = stack[-1]
-        elif name in _CONSTANTS:
-            stack.append(_CONSTANTS[name])
-        elif name in ("EMPTY_DICT", "EMPTY_LIST"):
-            stack.append({} if name == "EMPTY_DICT" else [])
-        elif name == "MARK":
+        elif opcode in _CONSTANTS:
+            stack.append(_CONSTANTS[opcode])
+        elif opcode in ("EMPTY_DICT", "EMPTY_LIST"):
+            stack.append({} if opcode == "EMPTY_DICT" else [])
+        elif opcode == "MARK":
             self.below.append(stack)
             self.stack = []
-        elif name in ("SETITEMS", "DICT", "APPENDS", "LIST", "TUPLE"):
+        elif opcode in ("SETITEMS", "DICT", "APPENDS", "LIST", "TUPLE"):
             self.stack = self.below.pop()
-            self._build_container(name, stack)
-        elif name == "APPEND":
+            self._build_container(opcode, stack)
+        elif opcode == "APPEND":
             self._build_container("APPENDS", [stack.pop()])
-        elif name == "SETITEM":
+        elif opcode == "SETITEM":
             value, key = stack.pop(), stack.pop()
             self._build_container("SETITEMS", [key, value])
-        elif name in _TUPLES:
-            stack.append(tuple([stack.pop() for _ in range(_TUPLES[name])][::-1]))
-        elif name == "STOP":
+        elif opcode in _TUPLES:
+            stack.append(tuple([stack.pop() for _ in range(_TUPLES[opcode])][::-1]))
+        elif opcode == "STOP":
             self.result = stack.pop()
-        elif name not in ("PROTO", "FRAME"):
-            raise _NotPlainError(name)
+        elif opcode not in ("PROTO", "FRAME"):
+            raise _NotPlainError(opcode)
 
-    def _build_container(self, name: str, items: list[Any]) -> None:
+    def _build_container(self, opcode: str, items: list[Any]) -> None:
         """Make a list, tuple or dictionary of items, or add them to the one on the stack."""
-        if name == "TUPLE":
+        if opcode == "TUPLE":
             self.stack.append(tuple(items))
             return
-        if name in ("LIST", "DICT"):
-            self.stack.append([] if name == "LIST" else {})
+        if opcode in ("LIST", "DICT"):
+            self.stack.append([] if opcode == "LIST" else {})
         target = self.stack[-1]
-        if name in ("LIST", "APPENDS"):
+        if opcode in ("LIST", "APPENDS"):
             target.extend(items)
         else:
             target.update(zip(items[::2], items[1::2], strict=True))

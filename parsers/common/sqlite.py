@@ -25,7 +25,7 @@ from perfctl.records.sqlite_header import (
     HEADER_BYTES,
     has_sqlite_magic,
     quote_sql_name,
-    read_stated_size,
+    read_file_size_from_header,
 )
 
 _COLUMNS = (
@@ -95,7 +95,7 @@ class Database:
         """Return whether there is such a table, with all of these columns."""
         return table in self.tables and self.tables[table].issuperset(columns)
 
-    def has_values(self, table: str, *columns: str) -> bool:
+    def has_row_or_value(self, table: str, *columns: str) -> bool:
         """Return whether the table exists and has a row (``--lazy=false`` exports empty tables
         too), or one of these columns a value."""
         values = " OR ".join(f"{quote_sql_name(column)} IS NOT NULL" for column in columns)
@@ -105,25 +105,27 @@ class Database:
             and self.connection.execute(query).fetchone() is not None
         )
 
-    def find_unknown_parts(
+    def find_unknown_tables_and_columns(
         self,
-        columns: Mapping[str, Collection[str]],
-        tables: Collection[str],
-        families: tuple[str, ...] = (),
+        recognized_columns: Mapping[str, Collection[str]],
+        recognized_tables: Collection[str],
+        recognized_table_prefixes: tuple[str, ...] = (),
     ) -> dict[str, list[str]]:
         """Return tables and columns that hold data and are in no list. ``columns``: table -> its
         known columns; ``tables`` and ``families``: other known tables, and how they begin."""
-        unknown = list_unknown_names(self.tables, columns, tables)
+        unknown = list_unknown_names(self.tables, recognized_columns, recognized_tables)
         unknown_columns = [
             (table, name)
-            for table, names in columns.items()
+            for table, names in recognized_columns.items()
             for name in list_unknown_names(sorted(self.tables.get(table, ())), names)
         ]
         return {
             "tables": [
-                name for name in unknown if not name.startswith(families) and self.has_values(name)
+                name
+                for name in unknown
+                if not name.startswith(recognized_table_prefixes) and self.has_row_or_value(name)
             ],
-            "columns": [".".join(pair) for pair in unknown_columns if self.has_values(*pair)],
+            "columns": [".".join(pair) for pair in unknown_columns if self.has_row_or_value(*pair)],
         }
 
     def count_rows(self, table: str) -> int:
@@ -189,15 +191,15 @@ class NamedTables:
         return int(self.execute_query(f"SELECT count(*) FROM {{{table}}}").fetchone()[0])
 
 
-def has_tables(path: Path, head: bytes, *names: str) -> bool:
+def has_tables(path: Path, head: bytes, *name_prefixes: str) -> bool:
     """Return whether the file is a database with tables of these names, or of names that begin
     with them. A damaged one is recognised by the table definitions in its first bytes."""
     if not has_sqlite_magic(head):
         return False
     tables = list_table_names(path)
     if tables is None:
-        return all(re.search(rf"TABLE\W+{name}".encode(), head) for name in names)
-    return all(any(table.startswith(name) for table in tables) for name in names)
+        return all(re.search(rf"TABLE\W+{name}".encode(), head) for name in name_prefixes)
+    return all(any(table.startswith(name) for table in tables) for name in name_prefixes)
 
 
 def list_table_names(path: Path) -> list[str] | None:
@@ -217,7 +219,7 @@ def open_database(path: Path, tool: str, remedy: str) -> Iterator[Database]:
     ``tool`` and ``remedy``, for a file that is not complete, and for every SQLite error inside
     the block."""
     with convert_os_errors(path, tool):
-        refuse_incomplete_database(path, tool, remedy)
+        raise_if_incomplete_database(path, tool, remedy)
     try:
         with closing(connect_read_only(path)) as connection:
             yield Database(connection)
@@ -246,12 +248,12 @@ def _deny_reads_through_views(
     return sqlite3.SQLITE_OK if view is None else sqlite3.SQLITE_DENY
 
 
-def refuse_incomplete_database(path: Path, tool: str, remedy: str) -> None:
+def raise_if_incomplete_database(path: Path, tool: str, remedy: str) -> None:
     """Raise ReportError for a file that is shorter than its header says, or that a program still
     writes. SQLite itself notices a missing end only when it happens to read there."""
     with path.open("rb") as file:
         head = file.read(HEADER_BYTES)
-    size, needed = path.stat().st_size, max(read_stated_size(head), HEADER_BYTES)
+    size, needed = path.stat().st_size, max(read_file_size_from_header(head), HEADER_BYTES)
     if size < needed:
         reason = f"the database is truncated: only {size:,} of {needed:,} bytes exist"
         raise ReportError(path, tool, reason, remedy)
@@ -271,8 +273,8 @@ def sql_integer(column: str) -> str:
     return f"CASE WHEN typeof({column}) = 'integer' THEN {column} END"
 
 
-def find_unreadable_columns(
-    database: Database, tables: Collection[str], always: Mapping[str, Collection[str]]
+def list_unreadable_column_gaps(
+    database: Database, tables: Collection[str], required_columns: Mapping[str, Collection[str]]
 ) -> Iterator[Gap]:
     """Yield a gap for each column and table that cannot be read whole.
 
@@ -291,7 +293,7 @@ def find_unreadable_columns(
             if text != "ok" and not _OF_VALUES.search(str(text)):
                 raise sqlite3.DatabaseError(str(text))
         for table in sorted(set(tables) & database.tables.keys()):
-            yield from _find_values_of_wrong_type(database, table)
+            yield from _list_wrong_type_gaps(database, table)
     objects = "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view')"
     for name, kind in connection.execute(objects):
         if name in tables and name not in database.tables:
@@ -300,7 +302,7 @@ def find_unreadable_columns(
             )
             reason = f"{name} is {kind_text}, which no profiler writes, so perfctl skips it"
             yield Gap(f"table:{name}", "unreadable", reason)
-    for table, columns in always.items():
+    for table, columns in required_columns.items():
         if table not in database.tables:
             yield Gap(f"table:{table}", "not_available", f"the database has no table {table}")
         elif missing := sorted(set(columns) - database.tables[table]):
@@ -308,7 +310,7 @@ def find_unreadable_columns(
             yield Gap(f"table:{table}", "not_available", reason)
 
 
-def _find_values_of_wrong_type(database: Database, table: str) -> Iterator[Gap]:
+def _list_wrong_type_gaps(database: Database, table: str) -> Iterator[Gap]:
     """Yield a gap for each column with values of another type than it declares."""
     rows = database.connection.execute(f"PRAGMA table_info({quote_sql_name(table)})").fetchall()
     for _, name, declared, *_ in rows:

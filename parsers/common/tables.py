@@ -21,7 +21,7 @@ CELL_LIMIT = 1 << 24
 """Characters of a cell; the longest are stack traces and kernel names, below a million."""
 
 
-def text_or_none(value: object) -> str | None:
+def nonempty_text_or_none(value: object) -> str | None:
     """Return a text that is not empty; None for anything else."""
     return value if isinstance(value, str) and value else None
 

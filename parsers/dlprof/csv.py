@@ -20,7 +20,7 @@ from perfctl.parsers.dlprof.records import (
     SUMMARY_WORDS,
     Row,
     SummaryBlock,
-    find_kind_by_columns,
+    find_report_kind_by_columns,
     make_tables_report,
     normalize_column_name,
 )
@@ -43,7 +43,7 @@ _ROUNDED = Diagnostic(
 def sniff(path: Path, head: bytes) -> bool:
     """Return whether the title or columns are DLProf's, or a folder is one DLProf report."""
     return bool(
-        find_files_by_kind(path, "*.csv", find_report_kind)
+        find_single_report_files_by_kind(path, "*.csv", find_report_kind)
         if path.is_dir()
         else find_report_kind(head)
     )
@@ -51,7 +51,7 @@ def sniff(path: Path, head: bytes) -> bool:
 
 def parse(path: Path) -> Report:
     """Read one folder or file. Raises ReportError when a file in it is cut off or broken."""
-    files = find_files_by_kind(path, "*.csv", find_report_kind)
+    files = find_single_report_files_by_kind(path, "*.csv", find_report_kind)
     if not files:
         remedy = "Pass the --output_path folder of dlprof"
         raise ReportError(path, "dlprof", "no DLProf CSV report", remedy)
@@ -69,14 +69,14 @@ def find_report_kind(head: bytes) -> Set[str]:
     text = head[:_KIND_BYTES].decode(guess_encoding(head), "replace").lstrip("\ufeff")
     lines = [] if "\0" in text else text.splitlines()
     for line in lines[:2]:
-        kind = find_kind_by_columns(map(normalize_column_name, next(csv.reader([line]), [])))
+        kind = find_report_kind_by_columns(map(normalize_column_name, next(csv.reader([line]), [])))
         if kind and (kind != "expert_systems" or "expert systems feedback" in lines[0].lower()):
             return {kind}
     labels = {line.split(",")[0].strip(' "').lower() for line in lines}
     return {"summary"} if len(labels & SUMMARY_WORDS) >= 2 else set()
 
 
-def find_files_by_kind(
+def find_single_report_files_by_kind(
     path: Path, pattern: str, find_kinds: Callable[[bytes], Set[str]]
 ) -> dict[str, Path]:
     """Return kind -> file of a file, or of a folder that is one DLProf report; empty when it is

@@ -13,33 +13,33 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.parsers.common.doubts import (
-    note_newer_version,
-    warn_not_understood,
+    make_newer_version_note,
+    make_unknown_names_warning,
 )
 from perfctl.parsers.common.numbers import parse_integer
 from perfctl.parsers.common.sqlite import (
     COPY_KINDS,
     Database,
     NamedTables,
-    find_unreadable_columns,
     has_tables,
+    list_unreadable_column_gaps,
     open_database,
     sql_integer,
 )
-from perfctl.parsers.common.tables import text_or_none
+from perfctl.parsers.common.tables import nonempty_text_or_none
 from perfctl.parsers.dlprof.records import (
     KNOWN,
     LAUNCH,
     NEWEST,
     OPERATION,
-    find_kernel_gaps,
-    find_operation_gaps,
+    build_environment_from_config,
+    list_missing_kernel_field_gaps,
+    list_missing_operation_field_gaps,
     make_advice_diagnostic,
     make_kernel,
     make_operations,
     make_summary,
-    read_environment,
-    read_version,
+    parse_dlprof_version,
 )
 from perfctl.records.errors import ReportError
 from perfctl.records.report import (
@@ -116,9 +116,9 @@ def parse(path: Path) -> Report:
 
 def _read_report(path: Path, tables: NamedTables) -> Report:
     always = {table: names.split() for table, names in _ALWAYS.items()}
-    unreadable = tuple(find_unreadable_columns(tables.database, _COLUMNS, always))
-    environment = read_environment(_read_first_row(tables, "read_only_system_config"))
-    version = read_version(environment)
+    unreadable = tuple(list_unreadable_column_gaps(tables.database, _COLUMNS, always))
+    environment = build_environment_from_config(_read_first_row(tables, "read_only_system_config"))
+    version = parse_dlprof_version(environment)
     devices, device_gaps = _read_devices(tables, environment)
     kernels, figures = list(_read_kernels(tables)), list(_read_model_figures(tables))
     wall = next((entry.value for entry in figures if entry.name == "Wall Clock Time"), None)
@@ -136,8 +136,8 @@ def _read_report(path: Path, tables: NamedTables) -> Report:
         copies=list(_read_copies(tables)),
         operations=list(make_operations(operations)),
         steps=tuple(_read_steps(tables)),
-        summaries=(*figures, *_read_other_figures(tables)),
-        gaps=(*unreadable, *device_gaps, *_find_gaps(tables.database, kernels)),
+        summaries=(*figures, *_read_tensor_core_call_memory_figures(tables)),
+        gaps=(*unreadable, *device_gaps, *_list_missing_data_gaps(tables.database, kernels)),
         diagnostics=(
             *(
                 make_advice_diagnostic(problem, recommendation)
@@ -145,10 +145,12 @@ def _read_report(path: Path, tables: NamedTables) -> Report:
                     f"SELECT * FROM {_sql_last_rows('expert_systems_feedback')}"
                 )
             ),
-            *warn_not_understood(
-                tables.database.find_unknown_parts(KNOWN["tables"], KNOWN["other_tables"])
+            *make_unknown_names_warning(
+                tables.database.find_unknown_tables_and_columns(
+                    KNOWN["tables"], KNOWN["other_tables"]
+                )
             ),
-            *note_newer_version("DLProf", version, NEWEST),
+            *make_newer_version_note("DLProf", version, NEWEST),
         ),
         duration_ns=None if wall is None else int(wall),
     )
@@ -258,7 +260,7 @@ def _make_category_figures(label: str, count_name: str, figures: Iterable[object
     ]
 
 
-def _read_other_figures(tables: NamedTables) -> Iterator[Summary]:
+def _read_tensor_core_call_memory_figures(tables: NamedTables) -> Iterator[Summary]:
     """Yield the share of each op's kernel time that used tensor cores, as in the tensor core
     report; count and host time of CUDA calls that launched nothing, by name; and used memory."""
     for op, used, total in tables.execute_query(_TENSOR_CORE_USE):
@@ -298,7 +300,7 @@ def _read_devices(
         gaps.append(Gap("device.memory_bytes", *reason))
     devices = [
         Device(
-            name=text_or_none(name),
+            name=nonempty_text_or_none(name),
             kind="gpu",
             index=number if isinstance(number, int) else order,
             compute_capability=None if major is None or minor is None else f"{major}.{minor}",
@@ -338,7 +340,7 @@ def _read_steps(tables: NamedTables) -> Iterator[Step]:
             yield Step(number, "step", parse_integer(start), duration)
 
 
-def _find_gaps(database: Database, kernels: list[Kernel]) -> Iterator[Gap]:
+def _list_missing_data_gaps(database: Database, kernels: list[Kernel]) -> Iterator[Gap]:
     if not kernels:
         reason = "no kernel ran while DLProf recorded, or nsys could not trace CUDA"
         yield Gap("kernel", "not_collected", reason)
@@ -346,8 +348,8 @@ def _find_gaps(database: Database, kernels: list[Kernel]) -> Iterator[Gap]:
         if table not in database.tables:
             yield Gap(quantity, "not_available", f"the database has no table {table}")
     reason = "DLProf's database has no streams, registers or shared memory of kernels"
-    yield from find_kernel_gaps(kernels, reason)
-    yield from find_operation_gaps()
+    yield from list_missing_kernel_field_gaps(kernels, reason)
+    yield from list_missing_operation_field_gaps()
     if outside := sum(kernel.step is None for kernel in kernels):
         reason = (
             f"{outside} of {len(kernels)} launches are outside the iterations that DLProf "

@@ -17,13 +17,13 @@ from typing import Any
 
 from perfctl.parsers.common.json import read_json_file
 from perfctl.parsers.common.lines import guess_encoding
-from perfctl.parsers.dlprof.csv import find_files_by_kind
+from perfctl.parsers.dlprof.csv import find_single_report_files_by_kind
 from perfctl.parsers.dlprof.records import (
     HEADERS,
     SUMMARY_WORDS,
     Row,
     SummaryBlock,
-    find_kind_by_columns,
+    find_report_kind_by_columns,
     make_tables_report,
     normalize_column_name,
 )
@@ -57,7 +57,9 @@ def _list_report_files(path: Path) -> list[Path]:
         return [path]
     if len(list(path.glob("*.json"))) > MOST_FILES:
         return []
-    return list(dict.fromkeys(find_files_by_kind(path, "*.json", _find_report_kinds).values()))
+    return list(
+        dict.fromkeys(find_single_report_files_by_kind(path, "*.json", _find_report_kinds).values())
+    )
 
 
 def _find_report_kinds(head: bytes) -> set[str]:
@@ -82,7 +84,7 @@ def parse(path: Path) -> Report:
             if isinstance(part, SummaryBlock):
                 blocks.append(part)
             else:
-                tables.setdefault(find_kind_by_columns(part[0]) or "", []).extend(part)
+                tables.setdefault(find_report_kind_by_columns(part[0]) or "", []).extend(part)
     labels = {block.title.lower() for block in blocks}
     labels |= {label.lower() for block in blocks for label, _ in block.lines}
     if len(labels & SUMMARY_WORDS) < 2:
@@ -122,8 +124,10 @@ def _read_table_rows(node: Any) -> list[Row]:
         ]
     if not isinstance(node, list) or not all(isinstance(item, dict) for item in node):
         return []
-    rows = [{_normalize_key(key): _print_json_value(item[key]) for key in item} for item in node]
-    kinds = {find_kind_by_columns(row) for row in rows}
+    rows = [
+        {_normalize_key(key): _format_json_value_as_csv(item[key]) for key in item} for item in node
+    ]
+    kinds = {find_report_kind_by_columns(row) for row in rows}
     return rows if len(kinds) == 1 and None not in kinds else []
 
 
@@ -140,11 +144,12 @@ def _read_labeled_block(title: str, node: dict[str, Any]) -> SummaryBlock:
     )
     if columns and is_table:
         lines = [
-            (label, tuple(map(_print_json_value, cells.values()))) for label, cells in node.items()
+            (label, tuple(map(_format_json_value_as_csv, cells.values())))
+            for label, cells in node.items()
         ]
         return SummaryBlock(title, columns, lines)
     plain: list[tuple[str, tuple[str, ...]]] = [
-        (label, (_print_json_value(value),))
+        (label, (_format_json_value_as_csv(value),))
         for label, value in node.items()
         if not _is_list_or_dict(value)
     ]
@@ -159,7 +164,7 @@ def _normalize_key(key: str) -> str:
     return normalize_column_name(key.replace("_", " "))
 
 
-def _print_json_value(value: Any) -> str:
+def _format_json_value_as_csv(value: Any) -> str:
     """Return a JSON value as DLProf's CSV prints it."""
     if value is None or isinstance(value, bool):
         return {None: "", True: "yes", False: "no"}[value]

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 from perfctl.parsers.common.doubts import (
     list_unknown_names,
-    note_newer_version,
-    warn_missing_numbers,
-    warn_not_understood,
+    make_missing_numbers_warning,
+    make_newer_version_note,
+    make_unknown_names_warning,
 )
-from perfctl.parsers.common.tables import FieldColumn, read_json_fields, text_or_none
+from perfctl.parsers.common.tables import FieldColumn, nonempty_text_or_none, read_json_fields
 from perfctl.records.ranges import RangeName, parse_range_name
 from perfctl.records.report import Device, Diagnostic, Gap, Kernel, Operation, Report, Summary
 
@@ -77,10 +77,10 @@ _UNIT = re.compile(r"(?P<name>.*?)\s*(?:\((?P<time>ns|us|ms)\)|(?P<percent>%))\Z
 _VERSION = re.compile(r"v?(\d+(?:\.\d+)+)")
 _SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 LAUNCH = (
-    FieldColumn("op name", field="op", read=text_or_none),
-    FieldColumn("direction", read=text_or_none),
-    FieldColumn("kernel name", field="short", read=text_or_none),
-    FieldColumn("long kernel name", field="long", read=text_or_none),
+    FieldColumn("op name", field="op", read=nonempty_text_or_none),
+    FieldColumn("direction", read=nonempty_text_or_none),
+    FieldColumn("kernel name", field="short", read=nonempty_text_or_none),
+    FieldColumn("long kernel name", field="long", read=nonempty_text_or_none),
     FieldColumn("iteration", field="step"),
     FieldColumn("device id", field="device"),
     *(FieldColumn(name.replace("_", " "), field=name) for name in _SIZES),
@@ -89,8 +89,8 @@ LAUNCH = (
 )
 OPERATION = (
     FieldColumn("op name", field="op", read=str),
-    FieldColumn("op type", field="type", read=text_or_none),
-    FieldColumn("direction", read=text_or_none),
+    FieldColumn("op type", field="type", read=nonempty_text_or_none),
+    FieldColumn("direction", read=nonempty_text_or_none),
     FieldColumn("no calls", field="calls"),
     FieldColumn("total cpu time (ns)", "ns", "cpu"),
     FieldColumn("total gpu time (ns)", "ns", "gpu"),
@@ -102,7 +102,7 @@ def normalize_column_name(name: str) -> str:
     return " ".join(name.strip().lower().replace(".", "").split())
 
 
-def find_kind_by_columns(columns: Iterable[str]) -> str | None:
+def find_report_kind_by_columns(columns: Iterable[str]) -> str | None:
     """Return the kind of report that has these columns."""
     names = set(columns)
     return next((kind for kind, header in HEADERS.items() if names.issuperset(header)), None)
@@ -110,7 +110,9 @@ def find_kind_by_columns(columns: Iterable[str]) -> str | None:
 
 def make_kernel(launch: int, fields: Mapping[str, Any]) -> Kernel:
     """Return the launch that the fields of LAUNCH describe."""
-    range_name, source = find_layer_of_op(fields["op"] or "", fields["direction"], fields["step"])
+    range_name, source = find_layer_of_op_and_evidence(
+        fields["op"] or "", fields["direction"], fields["step"]
+    )
     return Kernel(
         launch,
         fields["long"] or fields["short"] or "",
@@ -131,14 +133,14 @@ def make_operations(rows: Iterable[Mapping[str, Any]]) -> Iterator[Operation]:
     without a number of calls is none."""
     for row in rows:
         if row["calls"] is not None:
-            range_name, _ = find_layer_of_op(row["op"], row["direction"])
+            range_name, _ = find_layer_of_op_and_evidence(row["op"], row["direction"])
             figures = (row["calls"], row["cpu"], None, row["gpu"], None, None)
             yield Operation(
                 row["op"], row["type"], *figures, range_name.layer, range_name.direction
             )
 
 
-def summarize_tables(tables: Mapping[str, Collection[Row]]) -> Iterator[Summary]:
+def make_sums_and_tensor_core_summaries(tables: Mapping[str, Collection[Row]]) -> Iterator[Summary]:
     """Yield figures without a record of their own: sums by name where the finer report is missing,
     and use of tensor cores."""
     for row in tables.get("tensor_core", ()):
@@ -154,7 +156,7 @@ def summarize_tables(tables: Mapping[str, Collection[Row]]) -> Iterator[Summary]
                     yield make_summary(f"{name}: {column}", row[key], unit)
 
 
-def find_kernel_gaps(kernels: Collection[Kernel], reason: str) -> Iterator[Gap]:
+def list_missing_kernel_field_gaps(kernels: Collection[Kernel], reason: str) -> Iterator[Gap]:
     """Yield the fields of launches that no form of DLProf has, for this reason, and how many
     launches have no layer."""
     for name in ("stream", "registers", "static_shared_bytes", "dynamic_shared_bytes"):
@@ -164,14 +166,14 @@ def find_kernel_gaps(kernels: Collection[Kernel], reason: str) -> Iterator[Gap]:
         yield Gap("kernel.layer", "not_collected", reason)
 
 
-def find_operation_gaps() -> Iterator[Gap]:
+def list_missing_operation_field_gaps() -> Iterator[Gap]:
     """Yield the fields of operations that no form of DLProf has."""
     reason = "DLProf reports neither memory, FLOPs nor CPU time without children"
     for name in ("memory_bytes", "flops", "self_cpu_ns"):
         yield Gap(f"operation.{name}", "not_available", reason)
 
 
-def find_report_gaps(kinds: Collection[str], kernels: Collection[Kernel]) -> Iterator[Gap]:
+def list_missing_report_gaps(kinds: Collection[str], kernels: Collection[Kernel]) -> Iterator[Gap]:
     """Yield the gaps of reports of these kinds ("iteration", "detail", "summary", ...), which have
     these launches."""
     for kind, (quantity, label) in _MISSING.items():
@@ -184,9 +186,9 @@ def find_report_gaps(kinds: Collection[str], kernels: Collection[Kernel]) -> Ite
     )
     yield Gap("copy", "not_available", reason)
     if "iteration" in kinds:
-        yield from find_kernel_gaps(kernels, reason)
+        yield from list_missing_kernel_field_gaps(kernels, reason)
     if "detail" in kinds:
-        yield from find_operation_gaps()
+        yield from list_missing_operation_field_gaps()
 
 
 def make_advice_diagnostic(problem: object, recommendation: object) -> Diagnostic:
@@ -194,7 +196,7 @@ def make_advice_diagnostic(problem: object, recommendation: object) -> Diagnosti
     return Diagnostic("info", "DLProf expert systems", f"{problem}. {recommendation}")
 
 
-def find_layer_of_op(
+def find_layer_of_op_and_evidence(
     op_name: str, direction: str | None = None, iteration: int | None = None
 ) -> tuple[RangeName, str | None]:
     """Return layer, direction and step of an op by its name, else by DLProf's own columns, and how
@@ -229,7 +231,7 @@ def _find_module_path(op_name: str) -> str | None:
     return ".".join(names) or calls[0][1]
 
 
-def warn_unknown_columns_and_ops(
+def make_unknown_column_missing_op_notes(
     tables: Mapping[str, Sequence[Row]], version: str | None
 ) -> tuple[Diagnostic, ...]:
     """Return what is not known in the tables of CSV or JSON reports ("kind.column"), and which
@@ -246,19 +248,19 @@ def warn_unknown_columns_and_ops(
         if match := _OP_ID.fullmatch(row.get("op id", "")):
             numbers.setdefault(match[1], set()).add(int(match[2]))
     return (
-        *warn_not_understood({"columns": unknown}),
-        *note_newer_version("DLProf", version, NEWEST),
+        *make_unknown_names_warning({"columns": unknown}),
+        *make_newer_version_note("DLProf", version, NEWEST),
         *(
             note
             for name, ids in numbers.items()
-            for note in warn_missing_numbers(
-                f"ops of the type {name[:60]} with the numbers", ids, first=1
+            for note in make_missing_numbers_warning(
+                f"ops of the type {name[:60]} with the numbers", ids, expected_first=1
             )
         ),
     )
 
 
-def read_environment(config: Mapping[str, str]) -> dict[str, str]:
+def build_environment_from_config(config: Mapping[str, str]) -> dict[str, str]:
     """Return versions by the names of Report.environment. ``config``: cells of the system config by
     the database's column names."""
     facts = {name: config[column] for column, name in KNOWN["config"].items() if config.get(column)}
@@ -266,7 +268,7 @@ def read_environment(config: Mapping[str, str]) -> dict[str, str]:
     return facts | ({"torch": version} if product == "PyTorch" and version else {})
 
 
-def read_version(environment: Mapping[str, str]) -> str | None:
+def parse_dlprof_version(environment: Mapping[str, str]) -> str | None:
     """Return DLProf's own version, without what follows its numbers."""
     version = _VERSION.match(environment.get("dlprof", ""))
     return version[1] if version else environment.get("dlprof")
@@ -294,9 +296,9 @@ def make_tables_report(
 ) -> Report:
     """Return the report of these tables (kind -> rows) and the blocks of a summary. ``files``:
     those that were read; ``notes`` and ``gaps``: on the form."""
-    config, figures = _read_summary_blocks(blocks)
-    environment = read_environment(config)
-    version = read_version(environment)
+    config, figures = _parse_config_and_figures(blocks)
+    environment = build_environment_from_config(config)
+    version = parse_dlprof_version(environment)
     devices, config_gaps = _read_configured_devices(config, environment)
     walls = [entry for entry in figures if entry.name == "Wall Clock Time"]
     wall = walls[0].value if walls and walls[0].unit == "ns" else None
@@ -306,7 +308,7 @@ def make_tables_report(
         make_kernel(launch, read_json_fields(LAUNCH, row)) for launch, row in enumerate(rows)
     ]
     ops = (read_json_fields(OPERATION, row) for row in tables.get("detail", ()))
-    unread, unread_notes = _find_unread_files(path, form, files)
+    unread, unread_notes = _list_unread_file_gaps_and_notes(path, form, files)
     advice = tables.get("expert_systems", ())
     return Report(
         tool="dlprof",
@@ -317,19 +319,19 @@ def make_tables_report(
         environment=environment,
         kernels=kernels,
         operations=list(make_operations(ops)),
-        summaries=(*figures, *summarize_tables(tables)),
-        gaps=(*find_report_gaps(kinds, kernels), *unread, *config_gaps, *gaps),
+        summaries=(*figures, *make_sums_and_tensor_core_summaries(tables)),
+        gaps=(*list_missing_report_gaps(kinds, kernels), *unread, *config_gaps, *gaps),
         diagnostics=(
             *notes,
             *unread_notes,
             *(make_advice_diagnostic(row["problem"], row["recommendation"]) for row in advice),
-            *warn_unknown_columns_and_ops(tables, version),
+            *make_unknown_column_missing_op_notes(tables, version),
         ),
         duration_ns=None if wall is None or abs(wall) > 2**62 else int(wall),
     )
 
 
-def _find_unread_files(
+def _list_unread_file_gaps_and_notes(
     path: Path, form: str, files: Collection[Path]
 ) -> tuple[list[Gap], list[Diagnostic]]:
     """Return gaps for CSV files of DLProf's in a folder that were not read, and a note on all files
@@ -349,7 +351,9 @@ def _find_unread_files(
     return gaps, [Diagnostic("info", "perfctl", text)] if names else []
 
 
-def _read_summary_blocks(blocks: Iterable[SummaryBlock]) -> tuple[dict[str, str], list[Summary]]:
+def _parse_config_and_figures(
+    blocks: Iterable[SummaryBlock],
+) -> tuple[dict[str, str], list[Summary]]:
     """Return the system config, by the database's column names, and the figures of a summary."""
     config: dict[str, str] = {}
     figures: list[Summary] = []

@@ -32,14 +32,14 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from perfctl.parsers.common.json import list_json_objects
-from perfctl.parsers.kineto.events import SortedEvents, sort_events
+from perfctl.parsers.kineto.events import SortedEvents, classify_events
 from perfctl.parsers.kineto.nesting import NOWHERE, SpanNesting, assign_layers_and_operator_rows
 from perfctl.parsers.kineto.stream import TOOL, TraceStream
 from perfctl.parsers.operators import OperatorShapes
 from perfctl.records.errors import ReportError
 from perfctl.records.ranges import parse_range_name
 from perfctl.records.report import COVERS, Diagnostic, Gap, Kernel, Report
-from perfctl.records.served_names import DETAILS, parse_capture_name
+from perfctl.records.served_names import DETAILS, parse_graph_capture_name
 from perfctl.records.serving import EAGER, GraphLaunch, ServedStep
 
 ORDER_ALONE = 0.5
@@ -158,10 +158,10 @@ class ExplainedGraphs:
 
 def assign_layers_to_graph_kernels(
     path: Path,
-    capture: Path | None,
+    capture_trace: Path | None,
     events: SortedEvents,
     explained: ExplainedGraphs,
-    served: Iterable[ServedStep],
+    served_steps: Iterable[ServedStep],
     parse: Callable[[Path], Report],
 ) -> None:
     """Give kernels of graphs the layers of the capture: of ``capture``, else of the captures
@@ -173,49 +173,50 @@ def assign_layers_to_graph_kernels(
     """
     replays = group_kernels_by_graph_launch(explained.kernels, events.graphs)
     if not replays:
-        if capture is None:
+        if capture_trace is None:
             return
         reason = (
-            f"the trace has no graph launch with recorded kernels, so {capture.name} does not apply"
+            f"the trace has no graph launch with recorded kernels, so "
+            f"{capture_trace.name} does not apply"
         )
         raise ReportError(path, TOOL, reason, "Omit --capture, or name the trace of an execution")
     sets: list[CaptureSet] = []
     eager: list[Kernel] = []
-    if capture is None:
-        tokens = [(step.prompt_tokens or 0) + (step.decode_tokens or 0) for step in served]
-        for other in find_capture_traces(path, tokens):
+    if capture_trace is None:
+        tokens = [(step.prompt_tokens or 0) + (step.decode_tokens or 0) for step in served_steps]
+        for other in find_neighbouring_capture_traces(path, tokens):
             try:
-                sets += read_capture_sets(other)
+                sets += read_graph_capture_sets(other)
             except ReportError as error:
                 text = f"{other.name}, named by {DETAILS}: {error.reason}"
                 explained.diagnostics.append(Diagnostic("warning", "perfctl", text))
     else:
         try:
-            sets += read_capture_sets(capture)
+            sets += read_graph_capture_sets(capture_trace)
         except NoCaptureError:
-            report = parse(capture)
+            report = parse(capture_trace)
             eager += report.kernels
             if report.graph_launches or all(kernel.layer is None for kernel in eager):
                 raise
-            assign_layers_by_eager_run(explained, replays, eager, capture.name)
+            assign_layers_by_eager_run(explained, replays, eager, capture_trace.name)
     if not eager:
         _assign_layers_by_captures(explained, replays, sets)
     _assign_layers_by_annotations(explained, events)
     if any(launch.capture is None for launch in explained.launches):
         explained.gaps.append(
-            _describe_unmatched_launches(explained, replays, is_given=bool(sets or eager))
+            _describe_unmatched_launches(explained, replays, was_capture_read=bool(sets or eager))
         )
     if explained.sources:
         explained.diagnostics.append(_describe_matches(explained))
 
 
-def read_capture_sets(path: Path) -> list[CaptureSet]:
+def read_graph_capture_sets(path: Path) -> list[CaptureSet]:
     """Return the captures of a trace in order of time, those inside one ``capture_...`` range
     together, all others together. Raises ReportError when the file is no such trace, or captures no
     graph."""
-    events = sort_events(TraceStream(path).iterate_event_blocks(), captures=True)
+    events = classify_events(TraceStream(path).iterate_event_blocks(), collect_graph_captures=True)
     nesting = SpanNesting(events)
-    _name_compiled_parts(nesting)
+    _extend_layers_with_compiled_part_names(nesting)
     graphs: list[tuple[str, CapturedGraph]] = []
     name: str | None = None
     """Of the capture that has begun."""
@@ -248,13 +249,13 @@ def read_capture_sets(path: Path) -> list[CaptureSet]:
 
 def _find_capture_range(nesting: SpanNesting, span: int) -> int | None:
     """Return the position of the ``capture_...`` range around a span."""
-    for index in nesting.spans_around(span):
-        if parse_capture_name(nesting.spans[index].name) is not None:
+    for index in nesting.iterate_enclosing_spans(span):
+        if parse_graph_capture_name(nesting.spans[index].name) is not None:
             return index
     return None
 
 
-def _name_compiled_parts(nesting: SpanNesting) -> None:
+def _extend_layers_with_compiled_part_names(nesting: SpanNesting) -> None:
     """Name what a compiled model launches, which has no modules inside, by the compiled part and
     the operator that it calls: GraphModule_0 becomes GraphModule_0.part_3.vllm.moe_forward. Parts
     count from 0 in each call of the module."""
@@ -280,27 +281,29 @@ def _name_compiled_parts(nesting: SpanNesting) -> None:
             contexts[index] = contexts[index]._replace(layer=f"{layer}.{suffixes[index]}")
 
 
-def find_capture_traces(trace: Path, tokens: Iterable[int]) -> list[Path]:
+def find_neighbouring_capture_traces(trace: Path, token_counts: Iterable[int]) -> list[Path]:
     """Return traces with captures that ``execution_details.json`` next to a trace names, those for
     ``tokens`` first; none without it.
 
     A file that was renamed is the only other one of its folder with "capture" in its name.
     """
-    folder, sizes = trace.parent, list(tokens)
-    paths = _list_named_captures(folder, sizes, trace)
-    return (paths or _list_named_captures(folder / _SUBFOLDER, sizes, trace))[:FILES_MAX]
+    folder, sizes = trace.parent, list(token_counts)
+    paths = _list_captures_in_details_file(folder, sizes, trace)
+    return (paths or _list_captures_in_details_file(folder / _SUBFOLDER, sizes, trace))[:FILES_MAX]
 
 
 def list_capture_traces_in_folder(folder: Path) -> list[Path]:
     """Return all traces with captures that ``execution_details.json`` of ``folder`` names; none
     where nothing else may launch them."""
-    paths = _list_named_captures(folder, (), folder / DETAILS)
+    paths = _list_captures_in_details_file(folder, (), folder / DETAILS)
     runs = folder.parent if folder.name == _SUBFOLDER else folder
     has_others = any(path.name != DETAILS and path not in paths for path in runs.glob("*.json*"))
     return paths if has_others else []
 
 
-def _list_named_captures(folder: Path, tokens: Iterable[int], trace: Path) -> list[Path]:
+def _list_captures_in_details_file(
+    folder: Path, token_counts: Iterable[int], excluded_trace: Path
+) -> list[Path]:
     """Return what the list of one folder names, without ``trace`` itself."""
     try:
         details = json.loads((folder / DETAILS).read_bytes())
@@ -308,11 +311,15 @@ def _list_named_captures(folder: Path, tokens: Iterable[int], trace: Path) -> li
         return []
     entries = [entry for entry in list_json_objects(details) if isinstance(entry.get("file"), str)]
     sizes = {size for entry in entries if type(size := entry.get("batch_size")) is int}
-    graph_sizes = {min((size for size in sizes if size >= count), default=None) for count in tokens}
+    graph_sizes = {
+        min((size for size in sizes if size >= count), default=None) for count in token_counts
+    }
     entries.sort(key=lambda entry: entry.get("batch_size") not in graph_sizes)
 
     def keep_other_files(paths: Iterable[Path]) -> list[Path]:
-        return [path for path in paths if path.is_file() and path.resolve() != trace.resolve()]
+        return [
+            path for path in paths if path.is_file() and path.resolve() != excluded_trace.resolve()
+        ]
 
     listed = keep_other_files(dict.fromkeys(folder / Path(entry["file"]).name for entry in entries))
     renamed = keep_other_files(sorted(folder.glob("*capture*.json*")))
@@ -320,7 +327,7 @@ def _list_named_captures(folder: Path, tokens: Iterable[int], trace: Path) -> li
 
 
 def _assign_layers_by_captures(
-    explained: ExplainedGraphs, replays: list[Replay], sets: Sequence[CaptureSet]
+    explained: ExplainedGraphs, replays: list[Replay], capture_sets: Sequence[CaptureSet]
 ) -> None:
     """Give the kernels of ``replays`` the layers of their captures."""
     replayed = Counter[CaptureSet]()
@@ -329,7 +336,7 @@ def _assign_layers_by_captures(
     for _, group in groupby(replays, key=lambda replay: replay[0].step):
         replays_left = list(group)
         while replays_left:
-            best = _find_best_capture_set(replays_left, sets)
+            best = _find_best_capture_set(replays_left, capture_sets)
             if best is None:
                 for replay in replays_left:
                     explained.add_graph_launch(replay)
@@ -359,25 +366,30 @@ def _assign_layers_by_captures(
 
 
 def _find_best_capture_set(
-    replays: Sequence[Replay], sets: Iterable[CaptureSet]
+    replays: Sequence[Replay], capture_sets: Iterable[CaptureSet]
 ) -> tuple[CaptureSet, Sequence[CapturedGraph]] | None:
     """Return the set whose graphs are most like the next replays, one for one and in order. Where
     it has more graphs than there are replays, or they are out of step, the one graph counts that is
     most like the next."""
     candidates: list[tuple[CaptureSet, Sequence[CapturedGraph]]] = []
-    for capture_set in sets:
+    for capture_set in capture_sets:
         if len(capture_set.graphs) <= len(replays):
             candidates.append((capture_set, capture_set.graphs))
         elif len(replays) == 1:
             candidates += [(capture_set, [graph]) for graph in capture_set.graphs]
-    return _find_best_match(
-        candidates, lambda pair: sum(map(_compute_namesake_share, replays, pair[1])) / len(pair[1])
+    return _find_best_candidate_above_minimum(
+        candidates,
+        lambda pair: (
+            sum(map(_compute_shared_kernel_name_fraction, replays, pair[1])) / len(pair[1])
+        ),
     )
 
 
-def group_kernels_by_graph_launch(kernels: Iterable[Kernel], graphs: set[int]) -> list[Replay]:
+def group_kernels_by_graph_launch(
+    kernels: Iterable[Kernel], graph_correlation_ids: set[int]
+) -> list[Replay]:
     """Return the kernels of each launch of ``graphs`` (correlation ids) in order of time."""
-    inside = (kernel for kernel in kernels if kernel.correlation in graphs)
+    inside = (kernel for kernel in kernels if kernel.correlation in graph_correlation_ids)
     return list(_group_kernels_by_field(inside, "correlation").values())
 
 
@@ -392,13 +404,15 @@ def _group_kernels_by_field(
     return groups
 
 
-def _find_best_match(candidates: Iterable[C], share_of: Callable[[C], float]) -> C | None:
+def _find_best_candidate_above_minimum(
+    candidates: Iterable[C], compute_share: Callable[[C], float]
+) -> C | None:
     """Return the candidate with the largest share of namesakes; None where nothing is alike."""
-    best = max(candidates, key=share_of, default=None)
-    return None if best is None or share_of(best) < NAMESAKES_MIN else best
+    best = max(candidates, key=compute_share, default=None)
+    return None if best is None or compute_share(best) < NAMESAKES_MIN else best
 
 
-def _compute_namesake_share(
+def _compute_shared_kernel_name_fraction(
     kernels: Sequence[Kernel], references: Sequence[CapturedLaunch]
 ) -> float:
     """Return 0..1: how many of both have a namesake in the other; ORDER_ALONE for as many launches
@@ -471,11 +485,14 @@ def align_sequences(
 
 
 def assign_layers_by_eager_run(
-    explained: ExplainedGraphs, replays: Iterable[Replay], eager: Iterable[Kernel], name: str
+    explained: ExplainedGraphs,
+    replays: Iterable[Replay],
+    eager_kernels: Iterable[Kernel],
+    eager_file_name: str,
 ) -> None:
     """Give the kernels of ``replays`` the layers of the kernels of an eager run, whose file is
     called ``name``."""
-    eager_steps = _group_kernels_by_field(eager, "step")
+    eager_steps = _group_kernels_by_field(eager_kernels, "step")
     if len(eager_steps) > 1:
         eager_steps.pop(None, None)
     references = [
@@ -488,13 +505,15 @@ def assign_layers_by_eager_run(
         step = replay[0].step
         if step is None or step not in matches:
             kernels = replay if step is None else steps[step]
-            best = _find_best_match(references, partial(_compute_namesake_share, kernels))
+            best = _find_best_candidate_above_minimum(
+                references, partial(_compute_shared_kernel_name_fraction, kernels)
+            )
             matches[step] = (
                 _UNMATCHED if best is None else _match_kernels_with_launches(kernels, best)
             )
-        explained.add_graph_launch(replay, f"{name}, without graphs", matches[step])
+        explained.add_graph_launch(replay, f"{eager_file_name}, without graphs", matches[step])
     if any(launch.matched for launch in explained.launches):
-        explained.sources = [name]
+        explained.sources = [eager_file_name]
 
 
 def _grid_and_block(kernel: Kernel) -> tuple[int | None, ...]:
@@ -529,7 +548,7 @@ def _assign_layers_by_annotations(explained: ExplainedGraphs, events: SortedEven
 
 
 def _describe_unmatched_launches(
-    explained: ExplainedGraphs, replays: Iterable[Replay], *, is_given: bool
+    explained: ExplainedGraphs, replays: Iterable[Replay], *, was_capture_read: bool
 ) -> Gap:
     """Return the gap of graph launches without a match; ``is_given``: a capture was read."""
     launches, inside = explained.launches, [kernel for replay in replays for kernel in replay]
@@ -538,7 +557,7 @@ def _describe_unmatched_launches(
         for kernels in (inside, explained.kernels)
     )
     which = "their modules are unknown"
-    if is_given:
+    if was_capture_read:
         unknown = sum(launch.capture is None for launch in launches)
         which = f"{unknown} of {len(launches)} graph launches match no capture"
     reason = (
@@ -565,13 +584,15 @@ def _describe_matches(explained: ExplainedGraphs) -> Diagnostic:
     return Diagnostic("info", "perfctl", text)
 
 
-def _join_operators(traced: OperatorShapes, captured: OperatorShapes, times: int) -> OperatorShapes:
+def _join_operators(
+    traced: OperatorShapes, captured: OperatorShapes, capture_repeats: int
+) -> OperatorShapes:
     """Return the shapes of both, those of a capture as often as its graphs ran; each operator keeps
     its own place in the order."""
     first = len(traced.ops)
     ran = [
-        replace(op, position=first + index, calls=op.calls * times)
-        for index, op in enumerate(captured.ops if times else ())
+        replace(op, position=first + index, calls=op.calls * capture_repeats)
+        for index, op in enumerate(captured.ops if capture_repeats else ())
     ]
     is_alike = not traced.ops or traced.precision == captured.precision
     gaps = (gap for gap in captured.gaps if gap.quantity == "layer_call.flops")

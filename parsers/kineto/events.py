@@ -230,7 +230,7 @@ class _CounterArgs(msgspec.Struct, gc=False):
     value: float | None = json_field("")
 
 
-def decode_fitting_members(kind: type[A], members: object) -> A:
+def decode_valid_members(kind: type[A], members: object) -> A:
     """Return a record of the members that fit; numbers may also be texts."""
     decode = msgspec.json.Decoder(kind, strict=False).decode
     fitting = {}
@@ -249,7 +249,7 @@ def make_args_decoder(kind: type[A]) -> Callable[[TraceEvent], A]:
         try:
             return decode(event.args)
         except msgspec.DecodeError:
-            return decode_fitting_members(kind, msgspec.json.decode(event.args))
+            return decode_valid_members(kind, msgspec.json.decode(event.args))
 
     return decode_args
 
@@ -354,8 +354,8 @@ class SortedEvents(msgspec.Struct):
             **dict.fromkeys(_DOMAINS, self._add_runtime_call),
             **dict.fromkeys(("kernel", "Kernel"), self._add_kernel),
             **dict.fromkeys(("gpu_memcpy", "Memcpy", "gpu_memset", "Memset"), self._add_copy),
-            "Trace": self._extend_capture_window,
-            "python_function": self._add_function,
+            "Trace": self._extend_profiling_window,
+            "python_function": self._add_python_function,
             "cuda_sync": self._add_synchronization,
         }
         for event in block:
@@ -405,7 +405,7 @@ class SortedEvents(msgspec.Struct):
         external, index = args.external_id_or_minus_one(), len(self.spans)
         end = None if duration is None else start + duration
         dims, types = bytes(args.dims) or bytes(args.old_dims), bytes(args.types)
-        span = Span(self._number_thread(event), start, end, external, name, is_range)
+        span = Span(self._get_thread_number(event), start, end, external, name, is_range)
         if not is_range:
             span.inputs = _decode_shapes_and_types(dims, types)
             if args.stack:
@@ -428,14 +428,14 @@ class SortedEvents(msgspec.Struct):
         if name == "record_param_comms" and (comm := _read_comm_args(event)).name:
             self.comms[index] = comm
 
-    def _add_function(self, event: TraceEvent) -> None:
+    def _add_python_function(self, event: TraceEvent) -> None:
         """Add a call of a module as a range; sum the calls of other functions."""
         name, start, duration = self._read_name_and_times(event)
         is_module = name.startswith(MODULE)
         if not is_module:
             self._record_call_duration("python", name, duration)
         if start is not None and duration is not None:
-            thread = self._number_thread(event)
+            thread = self._get_thread_number(event)
             call = Span(thread, start, start + duration, -1, name, is_module)
             self.functions.append(call)
             if is_module:
@@ -456,7 +456,7 @@ class SortedEvents(msgspec.Struct):
         if is_launch and correlation is not None and "GraphLaunch" in name:
             self.graphs.add(correlation)
         if start is not None:
-            origin = ThreadTime(self._number_thread(event), start)
+            origin = ThreadTime(self._get_thread_number(event), start)
             if self.captures and "Graph" not in name:
                 moment = next(
                     (moment for pattern, moment in _CAPTURING.items() if pattern in name), ""
@@ -514,7 +514,7 @@ class SortedEvents(msgspec.Struct):
         work.append(DeviceEvent(name, start, duration, args))
         return args
 
-    def _extend_capture_window(self, event: TraceEvent) -> None:
+    def _extend_profiling_window(self, event: TraceEvent) -> None:
         """Extend the time in which the profiler ran."""
         _, start, duration = self._read_name_and_times(event)
         if start is not None and duration is not None:
@@ -526,7 +526,7 @@ class SortedEvents(msgspec.Struct):
         args, (_, at_ns, _) = _read_memory_args(event), self._read_name_and_times(event)
         if at_ns is None or args.bytes is None:
             return
-        self.memory.append((self._number_thread(event), at_ns, args.bytes))
+        self.memory.append((self._get_thread_number(event), at_ns, args.bytes))
         reading = AllocatorReading(at_ns, args.allocated, args.reserved)
         if args.device_type == 1 and args.device is not None and reading[1:] != (None, None):
             self.curves.setdefault(args.device, []).append(reading)
@@ -542,7 +542,7 @@ class SortedEvents(msgspec.Struct):
         value = _read_counter_args(event).value
         self.counters.append(CounterSample(int(gpu[1]) if gpu else None, name, at_ns, value, unit))
 
-    def _number_thread(self, event: TraceEvent) -> int:
+    def _get_thread_number(self, event: TraceEvent) -> int:
         """Return the number of a process' thread in ``threads``."""
         process, thread = event.pid, event.tid
         try:
@@ -557,9 +557,11 @@ class SortedEvents(msgspec.Struct):
             return number
 
 
-def sort_events(blocks: Iterable[list[TraceEvent]], *, captures: bool = False) -> SortedEvents:
+def classify_events(
+    blocks: Iterable[list[TraceEvent]], *, collect_graph_captures: bool = False
+) -> SortedEvents:
     """Return all events, sorted. ``captures``: keep what is launched while graphs are captured."""
-    events = SortedEvents(captures)
+    events = SortedEvents(collect_graph_captures)
     for block in blocks:
         events.add_events(block)
         block.clear()  # before the next one is decoded

@@ -100,10 +100,10 @@ def derive_compiled_call(name: str, args: CompiledArgs) -> CompiledCall:
     ]
     scalars = [parse_int64(value) for _, kind, value in operands if kind == "Scalar"]
     shapes = [shape for shape, _ in tensors]
-    elements, reduced = _read_loop_sizes(name, scalars, args.kernel_kwargs, shapes)
+    elements, reduced = _infer_loop_sizes(name, scalars, args.kernel_kwargs, shapes)
     argument_bytes = None
     if tensors and len(tensors) + len(scalars) == len(operands):
-        argument_bytes = sum(prod(shape) * (dtype_bytes(kind) or 1) for shape, kind in tensors)
+        argument_bytes = sum(prod(shape) * (get_dtype_bytes(kind) or 1) for shape, kind in tensors)
     origins, flops, reason = _parse_fused_operators(name), None, None
     if not name.startswith(TEMPLATE):
         elementwise = estimate_elementwise_flops(origins, elements)
@@ -131,14 +131,14 @@ def derive_compiled_call(name: str, args: CompiledArgs) -> CompiledCall:
     return CompiledCall(kernel, reason)
 
 
-def dtype_bytes(dtype: str | None) -> int | None:
+def get_dtype_bytes(dtype: str | None) -> int | None:
     """Return the bytes of an element; None for a type that is not known."""
     name = (dtype or "").lower()
     bits = _BITS.fullmatch(name)
     return int(bits[1]) // 8 if bits else _ELEMENT_BYTES.get(name)
 
 
-def _read_loop_sizes(
+def _infer_loop_sizes(
     name: str, scalars: Sequence[int | None], kwargs: str, shapes: Iterable[Shape]
 ) -> tuple[int | None, int | None]:
     """Return (elements, those reduced into one) by the last numbers of a call, where a tensor has
@@ -260,7 +260,7 @@ def sum_compiled_kernels(
     ]
 
 
-def find_compiled_kernel_gaps(calls: Mapping[int, CompiledCall]) -> Iterator[Gap]:
+def list_compiled_flops_gaps(calls: Mapping[int, CompiledCall]) -> Iterator[Gap]:
     """Yield why FLOPs of templates are not known, and where Inductor's own figure is another."""
     names: defaultdict[str, set[str]] = defaultdict(set)
     unlike = set()
@@ -270,18 +270,18 @@ def find_compiled_kernel_gaps(calls: Mapping[int, CompiledCall]) -> Iterator[Gap
         if kernel.stated_flops and kernel.flops not in (None, kernel.stated_flops):
             unlike.add(kernel.name[:60])
     for reason in sorted(names):
-        text = f"{reason}: {list_first_kernel_names(sorted(names[reason]))}"
+        text = f"{reason}: {format_first_kernel_names(sorted(names[reason]))}"
         yield Gap("compiled_kernel.flops", "not_available", text)
     if unlike:
         reason = "Inductor states other FLOPs (stated_flops) than the shapes imply"
         yield Gap(
             "compiled_kernel.flops",
             "ambiguous",
-            f"{reason}: {list_first_kernel_names(sorted(unlike))}",
+            f"{reason}: {format_first_kernel_names(sorted(unlike))}",
         )
 
 
-def list_first_kernel_names(names: Sequence[str]) -> str:
+def format_first_kernel_names(names: Sequence[str]) -> str:
     """Return the first names for a gap, shortened, and how many more there are."""
     short = [name if len(name) <= _NAME_MAX else f"{name[: _NAME_MAX - 1]}…" for name in names]
     return join_first_names(short, _NAMED_MAX)

@@ -21,7 +21,7 @@ from perfctl.parsers.kineto.events import (
 from perfctl.parsers.operators import ENGINE, OperatorRow, OperatorRows, OperatorShapes
 from perfctl.records.ranges import parse_range_name
 from perfctl.records.report import Gap
-from perfctl.records.served_names import parse_served_step
+from perfctl.records.served_names import parse_served_step_name
 from perfctl.records.serving import ServedStep
 
 WHOLE_MICROSECOND_SLACK = 2000
@@ -73,11 +73,11 @@ class SpanNesting:
         self.memory = [0] * len(self.spans)
         """Net bytes allocated inside each span and its children, host and device together."""
         for thread, moment, size in events.memory:
-            for index in self.spans_around(self.find_innermost_span(thread, moment)):
+            for index in self.iterate_enclosing_spans(self.find_innermost_span(thread, moment)):
                 self.memory[index] += size
         self.served: dict[int, ServedStep] = {}
         """The ranges that are steps of a server, by position."""
-        self.meanings = self._read_range_meanings()
+        self.meanings = self._interpret_range_names()
         """Position of each range, in the order of the file -> contents of its name."""
         self.contexts = [NOWHERE] * len(self.spans)
         self.outside: dict[int, SpanContext] = {}
@@ -103,7 +103,7 @@ class SpanNesting:
             index = self.parents[index]
         return index
 
-    def spans_around(self, index: int) -> Iterator[int]:
+    def iterate_enclosing_spans(self, index: int) -> Iterator[int]:
         """Yield a span, the one around it, and so on; nothing for -1."""
         while index >= 0:
             yield index
@@ -120,7 +120,7 @@ class SpanNesting:
         for process, _ in self._threads if steps else ():
             self._stretches["step", process] = steps
 
-    def find_value_at(self, mark: str, context: SpanContext, origin: ThreadTime) -> Any:
+    def find_step_or_phase(self, mark: str, context: SpanContext, origin: ThreadTime) -> Any:
         """Return the "step" or "phase" at a time with ``context``; by time alone on threads without
         such ranges (autograd's)."""
         if (value := getattr(context, mark)) is not None:
@@ -171,13 +171,13 @@ class SpanNesting:
             if index in self._crossed:
                 context = NOWHERE
                 for outer in self._crossed[index]:
-                    context = self._nest_context(context, outer)
+                    context = self._enter_range_context(context, outer)
             if self.spans[index].is_range:
                 self.outside[index] = context
-                context = self._nest_context(context, index)
+                context = self._enter_range_context(context, index)
             contexts[index] = context
 
-    def _nest_context(self, context: SpanContext, index: int) -> SpanContext:
+    def _enter_range_context(self, context: SpanContext, index: int) -> SpanContext:
         """Return ``context`` as it is inside span ``index``."""
         meaning = self.meanings.get(index)
         if meaning is None:
@@ -187,7 +187,7 @@ class SpanNesting:
         inner = (layer.layer, layer.direction, step, meaning.phase or context.phase)
         return SpanContext(*inner, meaning.range_number, context.depth + 1, layer.source)
 
-    def _read_range_meanings(self) -> dict[int, SpanContext]:
+    def _interpret_range_names(self) -> dict[int, SpanContext]:
         """Return the meaning of each range. ProfilerStep#N and torch's own Optimizer.step#... count
         only where there is no perfctl:step, ProfilerStep#N only where no range is a step of a
         server; modules only where no range names a layer, and parts of a pipeline's blocks only
@@ -200,7 +200,7 @@ class SpanNesting:
             self.served = self._find_served_steps(texts)
         operations: dict[str, tuple[str, str]] = {}
         if all(name.layer is None for name in names.values()):
-            operations = self._name_module_calls() or _find_pipeline_parts(names)
+            operations = self._map_module_calls_to_paths() or _find_pipeline_block_passes(names)
         meanings = {}
         for text, (layer, direction, step, phase) in names.items():
             source = "range" if layer is not None else None
@@ -223,14 +223,14 @@ class SpanNesting:
         """Return position of each range that is a step of a server -> the step, numbered in order
         of time. If one lies in another, the outer counts, with the numbers that only the inner one
         names: SGLang's own name lies in AMD's."""
-        steps = {name: step for name in names if (step := parse_served_step(name)) is not None}
+        steps = {name: step for name in names if (step := parse_served_step_name(name)) is not None}
         served: dict[int, ServedStep] = {}
         for index in self.order if steps else ():
             span = self.spans[index]
             step = steps.get(span.name) if span.is_range else None
             if step is None:
                 continue
-            outer_spans = self.spans_around(self.parents[index])
+            outer_spans = self.iterate_enclosing_spans(self.parents[index])
             outer = next((outer for outer in outer_spans if outer in served), index)
             outer_step = served.setdefault(outer, step)
             if step.phase == outer_step.phase:
@@ -241,7 +241,7 @@ class SpanNesting:
             index: served[index]._replace(number=number) for number, index in enumerate(in_time)
         }
 
-    def _name_module_calls(self) -> dict[str, tuple[str, str]]:
+    def _map_module_calls_to_paths(self) -> dict[str, tuple[str, str]]:
         """Return names of module calls -> where the module was first called, and its direction:
         nn.Module: Conv2d_3 -> BasicBlock_1.Conv2d_3.
 
@@ -255,7 +255,8 @@ class SpanNesting:
             if not name.startswith(MODULE) or name in modules:
                 continue
             outer_names = [
-                self.spans[outer].name for outer in self.spans_around(self.parents[index])
+                self.spans[outer].name
+                for outer in self.iterate_enclosing_spans(self.parents[index])
             ]
             above = [modules[outer][0] for outer in outer_names if outer in modules]
             path = name.removeprefix(MODULE).replace(":", ".")
@@ -263,7 +264,7 @@ class SpanNesting:
         return modules
 
 
-def _find_pipeline_parts(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+def _find_pipeline_block_passes(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Return name of a range -> part and direction, of those parts that have a forward pass and
     another: attn(F) and attn(B)."""
     read = {name: (match[1], match[2]) for name in names if (match := _PIPELINE.match(name))}
@@ -278,13 +279,13 @@ def _find_pipeline_parts(names: Iterable[str]) -> dict[str, tuple[str, str]]:
 def assign_layers_to_backward(events: SortedEvents, nesting: SpanNesting) -> None:
     """Assign layers to backward operations outside all layer ranges, and to everything inside
     these operations."""
-    nodes = _find_owners_by_sequence_number(events, nesting)
-    owners = _find_owners_by_open_range(events, nesting)
+    nodes = _find_backward_layers_by_sequence_number(events, nesting)
+    owners = _find_backward_layers_by_open_range(events, nesting)
     # with hooks, only the node itself has the number, not the engine's wrapper of it (torch 2.x)
     for index, node_owner in nodes.items():
         if nesting.is_autograd_wrapper(nesting.parents[index]):
             owners[nesting.parents[index]] = node_owner
-    owners |= _find_owners_of_autograd_wrappers(nesting) | nodes
+    owners |= _find_autograd_wrapper_layers(nesting) | nodes
     backward = {index for index, _, is_backward in events.sequences if is_backward}
     contexts, inside = nesting.contexts, [False] * len(events.spans)
     inherited: dict[int, Owner] = {}
@@ -302,7 +303,9 @@ def assign_layers_to_backward(events: SortedEvents, nesting: SpanNesting) -> Non
             contexts[index] = context._replace(direction="recompute")
 
 
-def _find_owners_by_sequence_number(events: SortedEvents, nesting: SpanNesting) -> dict[int, Owner]:
+def _find_backward_layers_by_sequence_number(
+    events: SortedEvents, nesting: SpanNesting
+) -> dict[int, Owner]:
     """Return backward operation -> the layer of the forward operation that made its node."""
     makers: defaultdict[tuple[int | None, int], dict[int, str | None]] = defaultdict(dict)
     """(process, sequence number) -> thread -> layer of its last forward operation with the
@@ -326,7 +329,9 @@ def _find_owners_by_sequence_number(events: SortedEvents, nesting: SpanNesting) 
     return owners
 
 
-def _find_owners_by_open_range(events: SortedEvents, nesting: SpanNesting) -> dict[int, Owner]:
+def _find_backward_layers_by_open_range(
+    events: SortedEvents, nesting: SpanNesting
+) -> dict[int, Owner]:
     """Return the engine's wrapper on a thread of its own -> the backward range that another thread
     has open all the while.
 
@@ -350,17 +355,19 @@ def _find_owners_by_open_range(events: SortedEvents, nesting: SpanNesting) -> di
             layer
             for thread in threads - {span.thread}
             if events.threads[thread][0] == process
-            and (layer := _find_open_layer(nesting, thread, span)) is not None
+            and (layer := _find_layer_range_open_during_span(nesting, thread, span)) is not None
         ]
         if len(open_layers) == 1 and open_layers[0].direction not in (None, "forward"):
             owners[index] = (open_layers[0].layer, open_layers[0].direction, "operation")
     return owners
 
 
-def _find_open_layer(nesting: SpanNesting, thread: int, span: Span) -> SpanContext | None:
+def _find_layer_range_open_during_span(
+    nesting: SpanNesting, thread: int, span: Span
+) -> SpanContext | None:
     """Return the innermost layer's range of another thread that is open from the start of ``span``
     to its end."""
-    for index in nesting.spans_around(nesting.find_innermost_span(thread, span.start)):
+    for index in nesting.iterate_enclosing_spans(nesting.find_innermost_span(thread, span.start)):
         end, meaning = nesting.spans[index].end, nesting.meanings.get(index)
         is_layer = meaning is not None and meaning.layer is not None
         if is_layer and end is not None and end >= (span.end or span.start):
@@ -368,13 +375,13 @@ def _find_open_layer(nesting: SpanNesting, thread: int, span: Span) -> SpanConte
     return None
 
 
-def _find_owners_of_autograd_wrappers(nesting: SpanNesting) -> dict[int, Owner]:
+def _find_autograd_wrapper_layers(nesting: SpanNesting) -> dict[int, Owner]:
     """Return the engine's wrapper -> the one layer whose ranges lie inside of it."""
     inside: defaultdict[int, set[Owner]] = defaultdict(set)
     for index, outside in nesting.outside.items():
         context = nesting.contexts[index]
         if outside.layer is None and context.layer is not None:
-            outer_spans = nesting.spans_around(nesting.parents[index])
+            outer_spans = nesting.iterate_enclosing_spans(nesting.parents[index])
             wrapper = next(filter(nesting.is_autograd_wrapper, outer_spans), None)
             if wrapper is not None:
                 inside[wrapper].add((context.layer, context.direction, context.source))
@@ -384,7 +391,7 @@ def _find_owners_of_autograd_wrappers(nesting: SpanNesting) -> dict[int, Owner]:
 def assign_layers_and_operator_rows(
     events: SortedEvents,
     nesting: SpanNesting,
-    launchers: Sequence[int] | None,
+    launching_spans: Sequence[int] | None,
     *,
     by_step: bool = True,
 ) -> OperatorShapes:
@@ -400,7 +407,7 @@ def assign_layers_and_operator_rows(
     has_own_ranges = any(context.source == "range" for context in nesting.meanings.values())
     if has_own_ranges or all(call is None for call in events.operators.values()):
         assign_layers_to_backward(events, nesting)
-        if has_own_ranges or not events.operators or launchers is None:
+        if has_own_ranges or not events.operators or launching_spans is None:
             return OperatorShapes()
         reason = (
             f"{len(events.operators)} operators that multiply have no shapes. Record with "
@@ -432,8 +439,10 @@ def assign_layers_and_operator_rows(
 
     def find_row_and_step(index: int) -> tuple[OperatorRow, int | None]:
         context, span = contexts[index], events.spans[index]
-        step = nesting.find_value_at("step", context, ThreadTime(span.thread, span.start))
+        step = nesting.find_step_or_phase("step", context, ThreadTime(span.thread, span.start))
         return OperatorRow(context.layer, context.direction, context.phase == "optimizer"), step
 
     steps = {meaning.step for meaning in nesting.meanings.values() if meaning.step is not None}
-    return rows.collect_operators(find_row_and_step, steps if by_step else (), launchers)
+    return rows.collect_operator_shapes(
+        find_row_and_step, steps if by_step else (), launching_spans
+    )

@@ -27,7 +27,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from perfctl.parsers.kineto.events import SortedEvents
-from perfctl.parsers.kineto.fused import TEMPLATE, list_first_kernel_names
+from perfctl.parsers.kineto.fused import TEMPLATE, format_first_kernel_names
 from perfctl.parsers.kineto.nesting import SpanNesting
 from perfctl.records.report import CompiledKernel, Gap, Kernel, KernelPart
 
@@ -62,12 +62,12 @@ _OPERATORS: dict[type[ast.operator], str] = {
 def _parse_stack_frames(stack: str) -> list[tuple[str, ast.expr | None]]:
     """Return function and running expression of each frame; None where the line does not say."""
     return [
-        (function, _parse_marked_expression(line, marks))
+        (function, _parse_caret_marked_expression(line, marks))
         for function, line, marks in _FRAME.findall(stack)
     ]
 
 
-def _parse_marked_expression(line: str, marks: str) -> ast.expr | None:
+def _parse_caret_marked_expression(line: str, marks: str) -> ast.expr | None:
     """Return the expression under the marks; without marks that of the whole line, where only one
     call can be meant.
 
@@ -91,7 +91,7 @@ def _parse_marked_expression(line: str, marks: str) -> ast.expr | None:
             text = text[:-1]
 
 
-def _dotted_name_of_call(expression: ast.expr | None) -> str:
+def _format_dotted_call_name(expression: ast.expr | None) -> str:
     """Return "self.layers.0" of ``self.layers[0](x)``; empty for what is not one such call."""
     if not isinstance(expression, ast.Call):
         return ""
@@ -130,22 +130,22 @@ def find_possible_module_paths(stack: str) -> tuple[str, ...]:
     path: list[str] = []
     for (_, expression), (callee, _) in pairwise(frames[functions.index("forward") :]):
         if callee == "forward":  # any other function that the module calls is no module of its own
-            name = _dotted_name_of_call(_find_leading_call(expression))
+            name = _format_dotted_call_name(_find_leading_call(expression))
             if not name:
                 return ()
             path.append(name.removeprefix("self."))
     innermost = frames[-1][1]
     if innermost is None:
         return ()
-    module, called = ".".join(path), _dotted_name_of_call(innermost)
-    part = called or _dotted_name_of_call(_find_leading_call(innermost))
+    module, called = ".".join(path), _format_dotted_call_name(innermost)
+    part = called or _format_dotted_call_name(_find_leading_call(innermost))
     if not part.startswith("self."):  # a function: F.relu(...)
         return (module,)
     inner = ".".join((*path, part.removeprefix("self.")))
     return (inner,) if called else (inner, module)
 
 
-def find_module_path(stack: str, kernel: str = "") -> str | None:
+def find_module_path(stack: str, kernel_name: str = "") -> str | None:
     """Return the one path of an origin; where it has two readings, that which fits the operators in
     the name of its kernel, if one does."""
     paths = find_possible_module_paths(stack)
@@ -153,13 +153,13 @@ def find_module_path(stack: str, kernel: str = "") -> str | None:
     if innermost is None or len(paths) == 1:
         return paths[0] if paths else None
     symbols, operand = _split_leading_operators(innermost)
-    if not symbols or not symbols <= _OPERATORS.keys() or not _dotted_name_of_call(operand):
+    if not symbols or not symbols <= _OPERATORS.keys() or not _format_dotted_call_name(operand):
         return None
     fused = ""
-    if kernel.startswith("triton_"):
-        fused = kernel.partition("_fused_")[2].rpartition("_")[0]
+    if kernel_name.startswith("triton_"):
+        fused = kernel_name.partition("_fused_")[2].rpartition("_")[0]
     in_kernel = sorted({_OPERATORS[symbol] for symbol in symbols} & set(fused.split("_")))
-    if kernel and not in_kernel:
+    if kernel_name and not in_kernel:
         return paths[0]  # nothing in this kernel is done with the value of the call
     return paths[1] if fused and fused == "_".join(in_kernel) else None
 
@@ -170,7 +170,7 @@ def _is_matrix_product(stack: str) -> bool | None:
     innermost = _parse_stack_frames(stack)[-1][1]
     if innermost is None or len(find_possible_module_paths(stack)) > 1:
         return None
-    name = _dotted_name_of_call(innermost).rpartition(".")[2]
+    name = _format_dotted_call_name(innermost).rpartition(".")[2]
     if name:
         return (
             True if _MULTIPLIES.fullmatch(name) else False if _POINTWISE.fullmatch(name) else None
@@ -195,10 +195,10 @@ def share_fused_kernels_between_modules(
         if not event.args.stack:
             continue
         kernel = kernels[index]
-        outer_spans = [*nesting.spans_around(event.span)]
+        outer_spans = [*nesting.iterate_enclosing_spans(event.span)]
         calls = [events.compiled[span].kernel for span in outer_spans if span in events.compiled]
         paths = [find_module_path(stack, kernel.name) for stack in event.args.stack]
-        work = _compute_work_of_origins(kernel.name, paths, event.args.stack, calls)
+        work = _estimate_relative_work_per_origin(kernel.name, paths, event.args.stack, calls)
         if None in paths or work is None:
             unknown.append(kernel)
             continue
@@ -220,21 +220,21 @@ def share_fused_kernels_between_modules(
     if not unknown:
         return new, parts, []
     reason = "source lines of fused kernels do not state modules"
-    gap = Gap("kernel_part", "ambiguous", reason + describe_time_share(kernels, unknown))
+    gap = Gap("kernel_part", "ambiguous", reason + describe_kernel_time_share(kernels, unknown))
     return new, parts, [gap]
 
 
-def _compute_work_of_origins(
-    kernel: str,
+def _estimate_relative_work_per_origin(
+    kernel_name: str,
     paths: Sequence[str | None],
     stacks: Sequence[str],
     calls: Iterable[CompiledKernel],
 ) -> list[int] | None:
     """Return the work of each origin: one operation an element, and in a template the FLOPs of the
     one that multiplies. None where it is not known which one does, or how much."""
-    if len(set(paths)) == 1 or not kernel.startswith(TEMPLATE):
+    if len(set(paths)) == 1 or not kernel_name.startswith(TEMPLATE):
         return [1] * len(paths)
-    call = next((call for call in calls if call.name == kernel), None)
+    call = next((call for call in calls if call.name == kernel_name), None)
     if call is None or call.flops is None or call.elements is None:
         return None
     answers = [(_is_matrix_product(stack), path) for stack, path in zip(stacks, paths, strict=True)]
@@ -248,7 +248,7 @@ def _compute_work_of_origins(
     return work
 
 
-def describe_time_share(kernels: Sequence[Kernel], chosen: Iterable[Kernel]) -> str:
+def describe_kernel_time_share(kernels: Sequence[Kernel], chosen: Iterable[Kernel]) -> str:
     """Return the share of the kernel time that some kernels have, with the longest of them; empty
     where no time is known."""
     total_ns = sum(kernel.duration_ns or 0 for kernel in kernels)
@@ -259,4 +259,4 @@ def describe_time_share(kernels: Sequence[Kernel], chosen: Iterable[Kernel]) -> 
         times[kernel.name] += int(kernel.duration_ns or 0)
     share = times.total() / total_ns * 100
     names = [name for name, _ in times.most_common()]
-    return f" ({share:.1f}% of the kernel time): {list_first_kernel_names(names)}"
+    return f" ({share:.1f}% of the kernel time): {format_first_kernel_names(names)}"

@@ -11,7 +11,7 @@ from math import isnan, nan
 from typing import Any
 
 from perfctl.parsers.kineto.events import CommArgs, SortedEvents, ThreadTime
-from perfctl.parsers.kineto.fused import dtype_bytes
+from perfctl.parsers.kineto.fused import get_dtype_bytes
 from perfctl.parsers.kineto.nesting import NOWHERE, SpanContext, SpanNesting
 from perfctl.records.bulk import ColumnChunks, ColumnRecords
 from perfctl.records.ranges import parse_range_name
@@ -84,7 +84,7 @@ def make_kernels(events: SortedEvents, nesting: SpanNesting) -> Iterator[Kernel]
         context = nesting.contexts[event.span] if event.span >= 0 else NOWHERE
         step, origin, args = context.step, event.place, event.args
         if step is None and origin:
-            step = nesting.find_value_at("step", context, origin)
+            step = nesting.find_step_or_phase("step", context, origin)
         # Kineto gives static and dynamic shared memory as one sum
         share = 0 if args.shared == 0 else None
         yield Kernel(
@@ -92,7 +92,7 @@ def make_kernels(events: SortedEvents, nesting: SpanNesting) -> Iterator[Kernel]
             event.name,
             None,
             context.layer,
-            pass_of_context(context),
+            get_pass_direction(context),
             step,
             context.source,
             context.range_number,
@@ -115,7 +115,7 @@ def make_kernels(events: SortedEvents, nesting: SpanNesting) -> Iterator[Kernel]
         )
 
 
-def pass_of_context(context: SpanContext) -> str | None:
+def get_pass_direction(context: SpanContext) -> str | None:
     """Return that of a layer; the optimizer's work has this direction and no layer."""
     is_optimizer = context.layer is None and context.phase == "optimizer"
     return "optimizer" if is_optimizer else context.direction
@@ -145,7 +145,9 @@ def make_ranges(events: SortedEvents, nesting: SpanNesting) -> Iterator[Range]:
     for number, (index, meaning) in enumerate(nesting.meanings.items()):
         span, outside = events.spans[index], nesting.outside[index]
         context, begin = nesting.contexts[index], ThreadTime(span.thread, span.start)
-        step, phase = (nesting.find_value_at(mark, context, begin) for mark in ("step", "phase"))
+        step, phase = (
+            nesting.find_step_or_phase(mark, context, begin) for mark in ("step", "phase")
+        )
         yield Range(
             number,
             span.name,
@@ -208,7 +210,7 @@ def sum_operations(
         if span.is_range:
             continue
         context = nesting.contexts[index]
-        total = sums[span.name, context.layer, pass_of_context(context)]
+        total = sums[span.name, context.layer, get_pass_direction(context)]
         total.own += max(own_times[index], 0)
         parent = nesting.parents[index]
         if parent < 0 or children[parent] != 1 or events.spans[parent].name != span.name:
@@ -273,7 +275,7 @@ def make_collectives(events: SortedEvents, nesting: SpanNesting) -> Iterator[Col
         name = _COLLECTIVES.get(kind, kind) or event.name
         if args is None:
             args = _find_collective_args(events, nesting, event.span) or CommArgs(name)
-        size = dtype_bytes(args.dtype)
+        size = get_dtype_bytes(args.dtype)
         total = None if size is None or args.elements is None else size * args.elements
         facts = (args.name or name, args.group or None, args.size, total, args.dtype or None)
         yield Collective(*facts, start_ns=event.start, duration_ns=event.duration)
@@ -283,7 +285,7 @@ def _find_collective_args(events: SortedEvents, nesting: SpanNesting, span: int)
     """Return the arguments of the operation that launched a collective, else the name that a range
     around the launch gives it."""
     from_range = None
-    for index in nesting.spans_around(span):
+    for index in nesting.iterate_enclosing_spans(span):
         if index in events.comms:
             return events.comms[index]
         name = events.spans[index].name
@@ -330,8 +332,10 @@ def make_op_calls(
                     device,
                     *span.inputs,
                     context.layer,
-                    pass_of_context(context),
-                    nesting.find_value_at("step", context, ThreadTime(span.thread, span.start)),
+                    get_pass_direction(context),
+                    nesting.find_step_or_phase(
+                        "step", context, ThreadTime(span.thread, span.start)
+                    ),
                     threads[span.thread][1],
                     span.stack or stacks.get(index) or None,
                 )

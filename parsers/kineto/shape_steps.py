@@ -150,7 +150,7 @@ def _infer_steps(events: SortedEvents) -> list[TimedStep]:
                 pairs = sequences * tokens * keys
                 find_evidence_at(span.start).keys[sequences * keys, pairs] += 1
     if not look_ups and not evidence[0].products:
-        rows = _count_tokens_of_flash_attention(events)
+        rows = _infer_flash_attention_tokens(events)
         if rows is not None:
             evidence[0].products[(rows,)] += 1
     steps = []
@@ -181,7 +181,7 @@ def _read_input_shapes(events: SortedEvents, index: int) -> list[Shape]:
         return []
 
 
-def _count_tokens_of_flash_attention(events: SortedEvents) -> int | None:
+def _infer_flash_attention_tokens(events: SortedEvents) -> int | None:
     """Return the tokens of a call of flash-attention: rows of the tensors of queries and of keys
     before it. None if they disagree."""
     answers = set()

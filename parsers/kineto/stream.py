@@ -245,10 +245,10 @@ class TraceStream:
         byte_of_fault = self._bytes - len(self._buffer) + position
         raise self._make_error(f"broken JSON at byte {byte_of_fault}: {fault}", BROKEN)
 
-    def _fill_buffer(self, size: int) -> None:
+    def _fill_buffer(self, min_bytes: int) -> None:
         """Read until the buffer has at least so many bytes, or the file ends."""
         parts, length = [self._buffer], len(self._buffer)
-        while length < size and not self._ended:
+        while length < min_bytes and not self._ended:
             data = next(self._chunks, b"")
             parts.append(data)
             length += len(data)

@@ -29,8 +29,8 @@ from typing import Any
 
 import msgspec
 
-from perfctl.parsers.allocator import make_memory_samples
-from perfctl.parsers.common.doubts import warn_not_understood
+from perfctl.parsers.allocator import make_allocator_samples
+from perfctl.parsers.common.doubts import make_unknown_names_warning
 from perfctl.parsers.common.json import decode_head, list_json_objects
 from perfctl.parsers.kineto import records
 from perfctl.parsers.kineto.captures import ExplainedGraphs, assign_layers_to_graph_kernels
@@ -38,13 +38,16 @@ from perfctl.parsers.kineto.events import (
     DeviceEvent,
     SortedEvents,
     Span,
-    decode_fitting_members,
+    classify_events,
+    decode_valid_members,
     json_field,
-    sort_events,
 )
-from perfctl.parsers.kineto.fused import find_compiled_kernel_gaps, sum_compiled_kernels
+from perfctl.parsers.kineto.fused import list_compiled_flops_gaps, sum_compiled_kernels
 from perfctl.parsers.kineto.nesting import SpanNesting, assign_layers_and_operator_rows
-from perfctl.parsers.kineto.origins import describe_time_share, share_fused_kernels_between_modules
+from perfctl.parsers.kineto.origins import (
+    describe_kernel_time_share,
+    share_fused_kernels_between_modules,
+)
 from perfctl.parsers.kineto.shape_steps import infer_served_steps_from_shapes
 from perfctl.parsers.kineto.stream import TOOL, Int64, TraceStream, parse_int64
 from perfctl.parsers.kineto.xla import XlaTranslator
@@ -134,7 +137,7 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
     """
     stream = TraceStream(path)
     xla = XlaTranslator()
-    events = sort_events(xla.translate_blocks(stream.iterate_event_blocks()))
+    events = classify_events(xla.translate_jax_to_kineto_events(stream.iterate_event_blocks()))
     metadata = stream.metadata
     if xla.is_xla and not events.kernels:
         reason = (
@@ -146,7 +149,7 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
         todo = "Pass a trace that torch.profiler's export_chrome_trace wrote"
         raise ReportError(path, TOOL, reason, todo)
     gpus = [_DeviceProperties(index) for index in xla.gpus.values()] or _read_gpus(metadata)
-    job = decode_fitting_members(_DistributedInfo, metadata.get("distributedInfo"))
+    job = decode_valid_members(_DistributedInfo, metadata.get("distributedInfo"))
     is_rocm = any(key.startswith(("hip_", "roctracer")) for key in metadata)
     is_rocm |= bool(gpus) and all(gpu.name.startswith("AMD") for gpu in gpus)
     agent_gaps = _renumber_rocm_agents(events, gpus) if is_rocm else ()
@@ -179,27 +182,32 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
         copies=list(records.make_copies(events, nesting)),
         ranges=ranges,
         operations=records.sum_operations(events, nesting, device_ns),
-        samples=make_memory_samples(events.curves),
+        samples=make_allocator_samples(events.curves),
         steps=records.make_steps(nesting, ranges),
-        memory=_find_memory_peaks(events),
+        memory=_find_single_gpu_memory_peaks(events),
         ops=operators.ops,
         precision=operators.precision,
         gaps=(
             *(
-                (*_find_kernel_gaps(kernels, by_operator=False), *xla.find_gaps(kernels))
+                (
+                    *_list_missing_kernel_field_gaps(kernels, has_operator_rows=False),
+                    *xla.list_missing_data_gaps(kernels),
+                )
                 if xla.is_xla
-                else _find_trace_gaps(events, kernels, by_operator=bool(operators.ops))
+                else _list_missing_trace_data_gaps(
+                    events, kernels, has_operator_rows=bool(operators.ops)
+                )
             ),
-            *_find_lost_events(events),
+            *_list_lost_event_gaps(events),
             *graphs.gaps,
             *step_gaps,
             *part_gaps,
-            *find_compiled_kernel_gaps(events.compiled),
+            *list_compiled_flops_gaps(events.compiled),
             *operators.gaps,
             *agent_gaps,
         ),
         diagnostics=(
-            *_find_diagnostics(events, metadata, repaired=stream.repaired),
+            *_list_trace_diagnostics(events, metadata, repaired=stream.repaired),
             *graphs.diagnostics,
         ),
         **_read_start_and_duration(events, metadata),
@@ -255,7 +263,7 @@ def _read_start_and_duration(events: SortedEvents, metadata: Metadata) -> dict[s
 def _read_gpus(metadata: Metadata) -> list[_DeviceProperties]:
     """Return the GPUs that the process saw."""
     gpus = [
-        decode_fitting_members(_DeviceProperties, entry)
+        decode_valid_members(_DeviceProperties, entry)
         for entry in list_json_objects(metadata.get("deviceProperties"))
     ]
     for position, gpu in enumerate(gpus):
@@ -344,7 +352,7 @@ def _read_process_groups(events: SortedEvents, job: _DistributedInfo) -> dict[st
     return {"process_groups": json.dumps(groups)} if groups else {}
 
 
-def _find_memory_peaks(events: SortedEvents) -> tuple[MemoryFigure, ...]:
+def _find_single_gpu_memory_peaks(events: SortedEvents) -> tuple[MemoryFigure, ...]:
     """Return peaks of the GPU's allocator, where the trace has a single GPU."""
     if len(events.curves) != 1:
         return ()
@@ -357,11 +365,11 @@ def _find_memory_peaks(events: SortedEvents) -> tuple[MemoryFigure, ...]:
     )
 
 
-def _find_trace_gaps(
-    events: SortedEvents, kernels: list[Kernel], *, by_operator: bool
+def _list_missing_trace_data_gaps(
+    events: SortedEvents, kernels: list[Kernel], *, has_operator_rows: bool
 ) -> Iterator[Gap]:
     if kernels:
-        yield from _find_kernel_gaps(kernels, by_operator=by_operator)
+        yield from _list_missing_kernel_field_gaps(kernels, has_operator_rows=has_operator_rows)
     else:
         reason = _explain_no_kernel(events)
         yield Gap("kernel", "not_collected", reason)
@@ -407,15 +415,17 @@ def _explain_no_kernel(events: SortedEvents) -> str:
     )
 
 
-def _find_kernel_gaps(kernels: list[Kernel], *, by_operator: bool) -> Iterator[Gap]:
+def _list_missing_kernel_field_gaps(
+    kernels: list[Kernel], *, has_operator_rows: bool
+) -> Iterator[Gap]:
     outside = [
         kernel for kernel in kernels if kernel.layer is None and kernel.layer_source != "shared"
     ]
     if outside:
-        owner = "range, module or operator" if by_operator else "range or module"
+        owner = "range, module or operator" if has_operator_rows else "range or module"
         reason = f"{len(outside)} of {len(kernels)} launches have no {owner}"
         if len(outside) < len(kernels):
-            reason += describe_time_share(kernels, outside)
+            reason += describe_kernel_time_share(kernels, outside)
         yield Gap("kernel.layer", "not_collected", reason)
     if all(kernel.registers is None for kernel in kernels):
         reason = "the trace gives no registers per thread (ROCm traces never do)"
@@ -433,7 +443,7 @@ def _find_kernel_gaps(kernels: list[Kernel], *, by_operator: bool) -> Iterator[G
         yield Gap("kernel.duration_ns", "unreadable", reason)
 
 
-def _find_lost_events(events: SortedEvents) -> Iterator[Gap]:
+def _list_lost_event_gaps(events: SortedEvents) -> Iterator[Gap]:
     """Yield gaps for launches without kernels, kernels without launches, and for arguments that a
     few kernels lack."""
     total, all_args = len(events.kernels), [event.args for event in events.kernels]
@@ -457,7 +467,7 @@ def _find_lost_events(events: SortedEvents) -> Iterator[Gap]:
             yield Gap(f"kernel.{name.replace(' ', '_')}", "unreadable", reason)
 
 
-def _find_diagnostics(
+def _list_trace_diagnostics(
     events: SortedEvents, metadata: Metadata, *, repaired: bool
 ) -> Iterator[Diagnostic]:
     for key in ("ERROR", "WARNING"):
@@ -475,4 +485,4 @@ def _find_diagnostics(
         if count:
             yield Diagnostic("warning", "perfctl", text.format(count))
     unknown = [f"{name} ({count} events)" for name, count in events.unknown.items()]
-    yield from warn_not_understood({"categories": unknown})
+    yield from make_unknown_names_warning({"categories": unknown})

@@ -57,7 +57,9 @@ class XlaTranslator:
         self._steps: dict[str, tuple[str, int, int]] = {}
         """Group of events -> number of the step, begin and end in ns."""
 
-    def translate_blocks(self, blocks: Iterable[list[TraceEvent]]) -> Iterator[list[TraceEvent]]:
+    def translate_jax_to_kineto_events(
+        self, blocks: Iterable[list[TraceEvent]]
+    ) -> Iterator[list[TraceEvent]]:
         """Yield the events of a JAX trace as Kineto writes them; those of another trace as they
         are."""
         blocks = iter(blocks)
@@ -82,7 +84,7 @@ class XlaTranslator:
             for group, (number, begin, end) in self._steps.items()
         ]
 
-    def find_gaps(self, kernels: Sequence[Kernel]) -> Iterator[Gap]:
+    def list_missing_data_gaps(self, kernels: Sequence[Kernel]) -> Iterator[Gap]:
         """Yield what a JAX trace does not say."""
         reason = "perfctl reads the GPUs' lines of JAX traces, not those of the CPU"
         yield Gap("operation", "not_available", reason)

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.common.doubts import list_unknown_names, warn_not_understood
+from perfctl.parsers.common.doubts import list_unknown_names, make_unknown_names_warning
 from perfctl.parsers.common.lines import decode_head_lines
 from perfctl.parsers.common.numbers import YEARS, Timestamp
 from perfctl.parsers.common.tables import FieldColumn
@@ -26,7 +26,7 @@ from perfctl.parsers.monitors.readings import (
     DeviceReadings,
     MonitorTextFile,
     RoundCounter,
-    make_cut_cell_gap,
+    make_truncated_last_cell_gap,
 )
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Report
@@ -59,29 +59,31 @@ def parse(path: Path) -> Report:
     moments: dict[tuple[Timestamp | None, int, int], Cells] = {}
     gaps = []
     text = MonitorTextFile(path, TOOL)
-    for moment, cells in _read_moments_and_cells(text):
+    for moment, cells in _read_timestamped_cells(text):
         if not text.ends_whole and cells[-1][1][-1].isdigit():
-            gaps.append(make_cut_cell_gap(cells.pop()[0].name))
+            gaps.append(make_truncated_last_cell_gap(cells.pop()[0].name))
         moments.setdefault(moment, []).extend(cells)
     readings = DeviceReadings(text.interval_ns)
     for (stamp, number, device), cells in moments.items():
         if cells:
             readings.add_reading(stamp, number, device, cells)
-    if not readings.samples and not readings.figure_names:
+    if not readings.samples and not readings.summary_column_names:
         reason = "the DCGM header has no complete sample below it"
         raise ReportError(path, TOOL, reason, "Run dcgmi longer")
     readings.samples.sort(key=lambda sample: sample.at_ns)
-    fields = list_unknown_names(readings.figure_names, _KNOWN["fields"], _KNOWN["without_unit"])
+    fields = list_unknown_names(
+        readings.summary_column_names, _KNOWN["fields"], _KNOWN["without_unit"]
+    )
     return text.make_report(
         "DCGM CSV" if readings.first_and_last_ns else "dcgmi dmon",
         readings,
         gaps,
-        no_devices="DCGM's output does not name the devices",
-        unknown=warn_not_understood({"fields": fields}, "kept without a unit"),
+        missing_devices_reason="DCGM's output does not name the devices",
+        trailing_diagnostics=make_unknown_names_warning({"fields": fields}, "kept without a unit"),
     )
 
 
-def _read_moments_and_cells(
+def _read_timestamped_cells(
     text: MonitorTextFile,
 ) -> Iterator[tuple[tuple[Timestamp | None, int, int], Cells]]:
     """Yield each cell of the CSV, whose GPU and time may be those of cells before it, and each row
@@ -99,12 +101,12 @@ def _read_moments_and_cells(
         elif entity and len(cells) == len(columns):
             device = int(entity[1])
             row = list(zip(columns, cells, strict=True))
-            yield (None, rounds.count_round(device), device), row
+            yield (None, rounds.assign_round_number(device), device), row
         elif cell and int(cell[2]) in _MICROSECONDS:
             stamp = Timestamp(int(cell[2]) * 1000, zoned=True)
             yield (stamp, 0, int(cell[1])), [(_make_field_column(cell[3]), cell[4])]
         elif line.strip() and not _UNITS_LINE.match(start) and not _CSV_HEADER.match(start):
-            text.set_aside_stray_line(line)
+            text.record_stray_line(line)
 
 
 @lru_cache(maxsize=1024)

@@ -28,8 +28,8 @@ from pathlib import Path
 from perfctl.parsers.common.doubts import (
     list_unknown_names,
     make_several_runs_error,
+    make_unknown_names_warning,
     split_words,
-    warn_not_understood,
 )
 from perfctl.parsers.common.lines import HEAD_BYTES, decode_head_lines
 from perfctl.parsers.common.numbers import (
@@ -122,7 +122,7 @@ _ROUNDS = 8
 program's output, begins another log."""
 
 
-def has_table_title(lines: list[str]) -> bool:
+def has_smi_table_title(lines: list[str]) -> bool:
     """Return whether the title of the table is among these lines."""
     return any(_TITLE.match(line) for line in lines if len(line) < _TABLE_LINE_LIMIT)
 
@@ -143,7 +143,7 @@ class SmiTables:
     """Words of headings and of third lines of GPUs."""
 
 
-def parse_table(path: Path) -> Report:
+def parse_smi_table(path: Path) -> Report:
     """Read the tables. Raises ReportError when there is no GPU in any of them."""
     text = MonitorTextFile(path, TOOL)
     tables = read_smi_tables(text)
@@ -168,8 +168,8 @@ def parse_table(path: Path) -> Report:
         "nvidia-smi table",
         readings,
         gaps,
-        notes=[Diagnostic("info", "perfctl", rounded)],
-        unknown=warn_not_understood({"parts": tables.unknown}),
+        leading_diagnostics=[Diagnostic("info", "perfctl", rounded)],
+        trailing_diagnostics=make_unknown_names_warning({"parts": tables.unknown}),
         tool_version=versions.get("smi"),
         devices=tuple(readings.make_devices(facts)),
         environment={key: versions[name] for key, name in _ENVIRONMENT.items() if name in versions},
@@ -196,7 +196,7 @@ def read_smi_tables(text: MonitorTextFile) -> SmiTables:
             if moment := parse_timestamp(line):
                 stamp, pending = moment, None
             elif line and line[0] not in "+|":
-                text.set_aside_stray_line(line)
+                text.record_stray_line(line)
         elif len(cells) == 3 and (name := _NAME.match(cells[0])) and _BUS.match(cells[1]):
             pending = int(name["index"]), name["name"], cells[2]
             tables.begun += 1
@@ -228,12 +228,12 @@ def _parse_gpu_state_line(cells: list[str]) -> dict[str, str]:
     return state.groupdict() | work.groupdict() | (memory.groupdict() if memory else {})
 
 
-def has_list_header(lines: list[str]) -> bool:
+def has_dmon_or_pmon_header(lines: list[str]) -> bool:
     """Return whether there is a line "# gpu ..." with columns of dmon or pmon."""
-    return any(map(_parse_list_header, lines))
+    return any(map(_parse_dmon_or_pmon_header, lines))
 
 
-def _parse_list_header(line: str) -> list[str]:
+def _parse_dmon_or_pmon_header(line: str) -> list[str]:
     """Return the names of the columns in lower case, "gpu" among them; [] for any other line."""
     text = line.lstrip()
     if len(line) > _LINE_LIMIT or not text.startswith("#"):
@@ -244,17 +244,19 @@ def _parse_list_header(line: str) -> list[str]:
     return names if begins and "gpu" in names and is_known else []
 
 
-def _split_cells(line: str, by_comma: bool, most: int = -1) -> list[str]:
+def _split_cells(line: str, by_comma: bool, max_splits: int = -1) -> list[str]:
     """Return the cells of a line. ``most``: parts at blanks, the last of which may hold some."""
     return (
-        [cell.strip() for cell in line.split(",")] if by_comma else line.strip().split(None, most)
+        [cell.strip() for cell in line.split(",")]
+        if by_comma
+        else line.strip().split(None, max_splits)
     )
 
 
-def parse_lists(path: Path) -> Report:
+def parse_dmon_or_pmon(path: Path) -> Report:
     """Read the output of dmon or pmon. Raises ReportError when no row follows a header."""
     text = MonitorTextFile(path, TOOL)
-    rows = _read_list_rows(text)
+    rows = _read_dmon_or_pmon_rows(text)
     if not rows:
         reason = "the header of dmon or pmon has no complete row below it"
         raise ReportError(path, TOOL, reason, "Run nvidia-smi longer")
@@ -263,7 +265,9 @@ def parse_lists(path: Path) -> Report:
     for row, stamp in zip(rows, _read_row_timestamps(rows, readings), strict=True):
         device = int(row["gpu"])
         # a GPU with a lower number begins the next round: pmon lists processes that change
-        number = rounds.count_round((device, row.get("pid")), begins=device < last)
+        number = rounds.assign_round_number(
+            (device, row.get("pid")), starts_new_round=device < last
+        )
         last = device
         moments.setdefault((number, device), (stamp, []))[1].append(row)
     for (number, device), (stamp, members) in moments.items():
@@ -280,15 +284,15 @@ def parse_lists(path: Path) -> Report:
     return text.make_report(
         "nvidia-smi pmon" if is_pmon else "nvidia-smi dmon",
         readings,
-        no_devices="dmon and pmon do not print device names",
-        notes=[Diagnostic("info", "perfctl", summed)] if is_pmon else (),
-        unknown=warn_not_understood(
+        missing_devices_reason="dmon and pmon do not print device names",
+        leading_diagnostics=[Diagnostic("info", "perfctl", summed)] if is_pmon else (),
+        trailing_diagnostics=make_unknown_names_warning(
             {"columns": list_unknown_names(names, _UNITS, _CODES)}, "kept without a unit, if at all"
         ),
     )
 
 
-def _read_list_rows(text: MonitorTextFile) -> list[dict[str, str]]:
+def _read_dmon_or_pmon_rows(text: MonitorTextFile) -> list[dict[str, str]]:
     """Return every row below a header that has all its cells, by the names of the columns; a
     command may have blanks. Raises ReportError for several logs."""
     rows: list[dict[str, str]] = []
@@ -299,7 +303,7 @@ def _read_list_rows(text: MonitorTextFile) -> list[dict[str, str]]:
     names: list[str] = []
     by_comma = False
     for line in text:
-        if header := _parse_list_header(line):
+        if header := _parse_dmon_or_pmon_header(line):
             gpus = Tally(row["gpu"] for row in rows[first_row:])
             if other_line and gpus and max(gpus.values()) < _ROUNDS:
                 starts.append(other_line)
@@ -319,7 +323,7 @@ def _read_list_rows(text: MonitorTextFile) -> list[dict[str, str]]:
             other_line = 0
         elif line.strip():
             other_line = other_line or (text.line if rows else 0)
-            text.set_aside_stray_line(line)
+            text.record_stray_line(line)
     if starts:
         raise make_several_runs_error(text.path, TOOL, starts)
     return rows
@@ -372,29 +376,29 @@ def _make_pmon_cells(rows: list[dict[str, str]]) -> Cells:
 
 
 _FORMS: tuple[tuple[Callable[[list[str]], bool], Callable[[Path], Report]], ...] = (
-    (has_list_header, parse_lists),
-    (has_table_title, parse_table),
-    (nvidia_smi_log.has_log_title, nvidia_smi_log.parse),
-    (nvidia_smi_query.has_header_or_rows, nvidia_smi_query.parse),
+    (has_dmon_or_pmon_header, parse_dmon_or_pmon),
+    (has_smi_table_title, parse_smi_table),
+    (nvidia_smi_log.has_nvsmi_log_title, nvidia_smi_log.parse),
+    (nvidia_smi_query.has_query_header_or_rows, nvidia_smi_query.parse),
 )
 
 
 def sniff(path: Path, head: bytes) -> bool:
     """Return whether the first lines have one of nvidia-smi's headers, or rows of its CSV."""
-    return _find_parser_of_form(head) is not None
+    return _find_output_form_parser(head) is not None
 
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it has no complete reading."""
     with path.open("rb") as file:
-        parse_form = _find_parser_of_form(file.read(HEAD_BYTES))
+        parse_form = _find_output_form_parser(file.read(HEAD_BYTES))
     if parse_form is None:
         reason = "it contains no output of nvidia-smi"
         raise ReportError(path, TOOL, reason, "Pass the file that nvidia-smi wrote")
     return parse_form(path)
 
 
-def _find_parser_of_form(head: bytes) -> Callable[[Path], Report] | None:
+def _find_output_form_parser(head: bytes) -> Callable[[Path], Report] | None:
     """Return what reads the form of output whose header or rows are among the first lines."""
     lines = decode_head_lines(head)
     return next((parse for recognise, parse in _FORMS if recognise(lines)), None)

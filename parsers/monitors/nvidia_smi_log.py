@@ -45,7 +45,7 @@ _COLUMNS = {
 """Section and name, as drivers since 390 print them."""
 
 
-def has_log_title(lines: list[str]) -> bool:
+def has_nvsmi_log_title(lines: list[str]) -> bool:
     """Return whether the log's title is among these lines."""
     return any(_TITLE.fullmatch(line.strip()) for line in lines if len(line) < _LINE_LIMIT)
 
@@ -71,7 +71,7 @@ def parse(path: Path) -> Report:
             for name in _COLUMNS
             if name in values
         }
-        readings.add_reading(stamp, rounds.count_round(index), index, list(cells.values()))
+        readings.add_reading(stamp, rounds.assign_round_number(index), index, list(cells.values()))
     if not readings.samples:
         raise ReportError(
             path, TOOL, "the log has no value of a GPU", "Create the log with nvidia-smi -q"

@@ -15,7 +15,7 @@ from pathlib import Path
 from sys import intern
 from typing import NamedTuple
 
-from perfctl.parsers.common.doubts import make_several_runs_error, warn_not_understood
+from perfctl.parsers.common.doubts import make_several_runs_error, make_unknown_names_warning
 from perfctl.parsers.common.numbers import (
     is_day_before_month,
     is_not_available_text,
@@ -30,7 +30,7 @@ from perfctl.parsers.monitors.readings import (
     DeviceReadings,
     MonitorTextFile,
     RoundCounter,
-    make_cut_cell_gap,
+    make_truncated_last_cell_gap,
     parse_ordinal,
 )
 from perfctl.records.errors import ReportError
@@ -147,7 +147,7 @@ class QueryRow(NamedTuple):
     is_cut: bool
     """The file ends with this row, without a line end."""
 
-    def first_cell_of(self, *names: str) -> str | None:
+    def get_first_available_cell(self, *names: str) -> str | None:
         """Return the cell of the first of these columns that there is."""
         places = self.layout.places
         return next((self.cells[places[name]] for name in names if name in places), None)
@@ -155,11 +155,11 @@ class QueryRow(NamedTuple):
     @property
     def timestamp_text(self) -> str:
         """Return when it was read: its timestamp, or the date above it."""
-        stamp = self.first_cell_of("timestamp")
+        stamp = self.get_first_available_cell("timestamp")
         return (self.date or "") if stamp is None else stamp
 
 
-def parse_header(line: str) -> HeaderLayout | None:
+def parse_query_header(line: str) -> HeaderLayout | None:
     """Return the layout of a header line; None for any other line."""
     line = line.strip().lstrip("\ufeff")
     if not line or not "a" <= line[0] <= "z" or ("," not in line and "[" not in line):
@@ -172,26 +172,22 @@ def parse_header(line: str) -> HeaderLayout | None:
     power = [name for name in _POWER if name in names][:1]
     quantities = _QUANTITY | dict.fromkeys(power, monitor.POWER)
     columns = tuple(
-        FieldColumn(name, unit or _default_unit_of_column(name), quantities.get(name))
+        FieldColumn(name, unit or _get_default_unit(name), quantities.get(name))
         for name, unit in cells
     )
     return HeaderLayout(
         columns,
         {name: index for index, name in reversed(list(enumerate(names)))},
         [(column, index) for index, column in enumerate(columns) if column.name not in _IDENTITY],
-        [
-            name
-            for name, unit in cells
-            if not unit and _default_unit_of_column(name) not in ("", "C")
-        ],
+        [name for name, unit in cells if not unit and _get_default_unit(name) not in ("", "C")],
     )
 
 
-def _default_unit_of_column(name: str) -> str:
+def _get_default_unit(name: str) -> str:
     return next((unit for start, unit in _DEFAULT_UNITS if name.startswith(start)), "")
 
 
-def is_csv_row(line: str) -> bool:
+def is_query_csv_row(line: str) -> bool:
     """Return whether it is a row of nvidia-smi's CSV: two cells with units, or its timestamp and
     another cell."""
     cells = [cell.strip() for cell in line[:LINE_LIMIT].split(", ")]
@@ -199,12 +195,12 @@ def is_csv_row(line: str) -> bool:
     return units >= 2 or (len(cells) >= 2 and _QUERY_STAMP.match(cells[0]) is not None)
 
 
-def has_header_or_rows(lines: list[str]) -> bool:
+def has_query_header_or_rows(lines: list[str]) -> bool:
     """Return whether these lines have a header, or begin with rows of the CSV."""
-    if any(parse_header(line) for line in lines if len(line) < LINE_LIMIT):
+    if any(parse_query_header(line) for line in lines if len(line) < LINE_LIMIT):
         return True
     first = [line for line in lines if line.strip() and not is_timestamp(line)][:3]
-    return bool(first) and all(is_csv_row(line) for line in first)
+    return bool(first) and all(is_query_csv_row(line) for line in first)
 
 
 def parse(path: Path) -> Report:
@@ -212,7 +208,7 @@ def parse(path: Path) -> Report:
     text = MonitorTextFile(path, TOOL)
     rows, notes = read_rows_with_layouts(text)
     first = rows[0].layout if rows else _NO_LAYOUT
-    way, repeated = find_device_column_and_redundant(rows)
+    way, repeated = find_device_id_column_and_duplicates(rows)
     gaps = drop_cut_last_cell(rows, way)
     if not rows:
         raise ReportError(path, TOOL, "no complete row fits the header", "Run nvidia-smi longer")
@@ -239,14 +235,16 @@ def parse(path: Path) -> Report:
             if column.name not in repeated
         ]
         stamp = parse_timestamp(printed, day_first=bool(day_first))
-        readings.add_reading(stamp, rounds.count_round(device, begins=begins), device, cells)
+        readings.add_reading(
+            stamp, rounds.assign_round_number(device, starts_new_round=begins), device, cells
+        )
     drivers = {stated.get("driver_version", "") for stated in facts.values()} - {""}
     return text.make_report(
         f"nvidia-smi CSV{', no header' if notes else ''}",
         readings,
         gaps,
-        notes=(*notes, *describe_assumptions(rows, way)),
-        unknown=warn_unknown_units(first),
+        leading_diagnostics=(*notes, *describe_device_and_unit_assumptions(rows, way)),
+        trailing_diagnostics=make_unknown_unit_warnings(first),
         devices=tuple(readings.make_devices(facts)),
         environment={"driver_version": drivers.pop()} if len(drivers) == 1 else {},
     )
@@ -256,11 +254,11 @@ def read_rows_with_layouts(text: MonitorTextFile) -> tuple[list[QueryRow], list[
     """Return the rows with their layouts, and a warning if no header names their columns. The first
     header is also that of rows above it. Raises ReportError for rows of several logs, and without a
     layout."""
-    rows = list(iterate_rows(text))
+    rows = list(iterate_query_rows(text))
     if not rows:
         reason = "the header has no complete row below it"
         raise ReportError(text.path, TOOL, reason, "Run nvidia-smi longer")
-    if starts := list(find_starts_of_logs(rows)):
+    if starts := list(find_log_start_lines(rows)):
         raise make_several_runs_error(text.path, TOOL, starts)
     notes: list[Diagnostic] = []
     layout = next((row.layout for row in rows if row.layout.columns), _NO_LAYOUT)
@@ -270,19 +268,19 @@ def read_rows_with_layouts(text: MonitorTextFile) -> tuple[list[QueryRow], list[
     rows = [row if row.layout.columns else row._replace(layout=layout) for row in rows]
     for row in rows:
         if len(row.cells) != len(row.layout.columns):
-            text.set_aside_stray_line(", ".join(row.cells))
+            text.record_stray_line(", ".join(row.cells))
     return [row for row in rows if len(row.cells) == len(row.layout.columns)], notes
 
 
-def iterate_rows(text: MonitorTextFile) -> Iterator[QueryRow]:
+def iterate_query_rows(text: MonitorTextFile) -> Iterator[QueryRow]:
     """Yield all rows; set aside lines of other programs."""
     layout = _NO_LAYOUT
     date: str | None = None
     number = row_index = width = other_line = begun = 0
     for line in text:
         if len(line) > LINE_LIMIT:
-            text.set_aside_stray_line(line)
-        elif header := parse_header(line):
+            text.record_stray_line(line)
+        elif header := parse_query_header(line):
             is_other = layout.columns not in ((), header.columns)
             begun = other_line or (text.line if is_other else 0)
             layout, width, number, row_index = header, len(header.columns), number + 1, 0
@@ -291,15 +289,15 @@ def iterate_rows(text: MonitorTextFile) -> Iterator[QueryRow]:
         else:
             # most cells repeat: kept once, they take half the memory
             cells = [intern(cell.strip()) for cell in line.split(",")]
-            if len(cells) == width if width else is_csv_row(line):
+            if len(cells) == width if width else is_query_csv_row(line):
                 yield QueryRow(layout, cells, date, number, row_index, begun, not text.ends_whole)
                 width, row_index, other_line, begun = len(cells), row_index + 1, 0, 0
             elif line.strip():
                 other_line = other_line or text.line
-                text.set_aside_stray_line(line)
+                text.record_stray_line(line)
 
 
-def find_starts_of_logs(rows: list[QueryRow]) -> Iterator[int]:
+def find_log_start_lines(rows: list[QueryRow]) -> Iterator[int]:
     """Yield the lines at which other logs begin: with a header below a program's output or of
     other columns, where the log before reads its GPUs again and again below one header or date.
     One header for each reading is what a loop prints that starts nvidia-smi each time."""
@@ -312,7 +310,11 @@ def find_starts_of_logs(rows: list[QueryRow]) -> Iterator[int]:
             rolls = False
             gpus.clear()
         if row.layout.columns and not rolls:
-            gpu = (row.round, *map(row.first_cell_of, _ORDINALS), row.first_cell_of(*_BUS_COLUMN))
+            gpu = (
+                row.round,
+                *map(row.get_first_available_cell, _ORDINALS),
+                row.get_first_available_cell(*_BUS_COLUMN),
+            )
             rolls = gpu in gpus
             gpus.add(gpu)
 
@@ -322,14 +324,14 @@ def infer_layout_without_header(
 ) -> tuple[HeaderLayout, Diagnostic]:
     """Return the layout of rows without a header, and a warning that names it. Raises ReportError
     for any other rows."""
-    layout = parse_header(_HEADER)
-    if layout is None or not all(_has_expected_units(cells) for cells in rows):
+    layout = parse_query_header(_HEADER)
+    if layout is None or not all(_fits_headerless_default_columns(cells) for cells in rows):
         raise ReportError(path, TOOL, "the rows have no header that names their columns", _REMEDY)
     text = f"the rows have no header; perfctl read them by their units as {_HEADER}"
     return layout, Diagnostic("warning", "perfctl", text)
 
 
-def _has_expected_units(cells: list[str]) -> bool:
+def _fits_headerless_default_columns(cells: list[str]) -> bool:
     """Return whether each cell has the unit of its column, and no more memory is used than there
     is."""
     if len(cells) != len(_UNITS_HEADLESS):
@@ -341,7 +343,7 @@ def _has_expected_units(cells: list[str]) -> bool:
     return fits and (used is None or total is None or used <= total)
 
 
-def find_device_column_and_redundant(rows: list[QueryRow]) -> tuple[str | None, set[str]]:
+def find_device_id_column_and_duplicates(rows: list[QueryRow]) -> tuple[str | None, set[str]]:
     """Return how the device of a row is found: by the column that numbers the GPUs, else by uuid or
     bus id (_BUS), else by its position below a date (_PLACE); and the columns that only repeat
     which GPU a row is about.
@@ -363,9 +365,11 @@ def find_device_column_and_redundant(rows: list[QueryRow]) -> tuple[str | None, 
         index = "index"
     if index is not None:
         return index, {name for name, tally in counts.items() if tally == counts[index]}
-    if all(row.first_cell_of(*_BUS_COLUMN) for row in rows):
+    if all(row.get_first_available_cell(*_BUS_COLUMN) for row in rows):
         return _BUS, set()
-    is_dated = all(row.date is not None and row.first_cell_of("timestamp") is None for row in rows)
+    is_dated = all(
+        row.date is not None and row.get_first_available_cell("timestamp") is None for row in rows
+    )
     return _PLACE if is_dated else None, set()
 
 
@@ -378,17 +382,23 @@ def _are_gpu_numbers(counts: Tally[int | None]) -> bool:
 
 
 def find_device_number(
-    row: QueryRow, identified_by: str | None, buses: dict[str, int]
+    row: QueryRow, identified_by: str | None, number_by_bus: dict[str, int]
 ) -> int | None:
     """Return the number of the row's device. ``buses``: those of the rows before, in order."""
     if identified_by == _PLACE:
         return row.place
     if identified_by == _BUS:
-        return buses.setdefault(row.first_cell_of(*_BUS_COLUMN) or "", len(buses))
-    return parse_ordinal(row.first_cell_of(identified_by) or "") if identified_by else None
+        return number_by_bus.setdefault(
+            row.get_first_available_cell(*_BUS_COLUMN) or "", len(number_by_bus)
+        )
+    return (
+        parse_ordinal(row.get_first_available_cell(identified_by) or "") if identified_by else None
+    )
 
 
-def describe_assumptions(rows: list[QueryRow], identified_by: str | None) -> Iterator[Diagnostic]:
+def describe_device_and_unit_assumptions(
+    rows: list[QueryRow], identified_by: str | None
+) -> Iterator[Diagnostic]:
     """Yield what was assumed about columns that nvidia-smi itself would print otherwise."""
     if identified_by == _PLACE:
         yield Diagnostic("warning", "perfctl", _BY_PLACE)
@@ -405,7 +415,7 @@ def describe_assumptions(rows: list[QueryRow], identified_by: str | None) -> Ite
             if (cell := row.cells[row.layout.places[name]])[-1:].isdigit():
                 bare.setdefault(name, cell)
     if bare:
-        columns = ", ".join(f"{name} ({_default_unit_of_column(name)})" for name in bare)
+        columns = ", ".join(f"{name} ({_get_default_unit(name)})" for name in bare)
         text = (
             "neither the header nor the cells state a unit, such as "
             f"'{next(iter(bare.values()))}': perfctl assumed nvidia-smi's own units for {columns}"
@@ -423,7 +433,7 @@ def drop_cut_last_cell(rows: list[QueryRow], identified_by: str | None) -> list[
     name, cell = row.layout.columns[-1].name, row.cells[-1]
     is_bus = identified_by == _BUS and name in _BUS_COLUMN
     if is_bus and (
-        _WHOLE.match(cell) or any(cell == other.first_cell_of(name) for other in earlier)
+        _WHOLE.match(cell) or any(cell == other.get_first_available_cell(name) for other in earlier)
     ):
         return []
     if is_bus or name == "timestamp":
@@ -433,14 +443,14 @@ def drop_cut_last_cell(rows: list[QueryRow], identified_by: str | None) -> list[
     if not cell[-1:].isdigit() or parse_quantity_in_base_units(cell, "")[0] is None:
         return []
     row.cells[-1] = ""
-    return [make_cut_cell_gap(name)]
+    return [make_truncated_last_cell_gap(name)]
 
 
-def warn_unknown_units(layout: HeaderLayout) -> tuple[Diagnostic, ...]:
+def make_unknown_unit_warnings(layout: HeaderLayout) -> tuple[Diagnostic, ...]:
     """Return diagnostics for columns with an unknown unit, which keep that unit."""
     strange = [
         f"{column.name} [{column.unit}]"
         for column, _ in layout.measured
         if column.unit not in _PLAIN_UNITS and parse_unit(column.unit) == (column.unit, 1)
     ]
-    return warn_not_understood({"units of": strange}, "kept as printed")
+    return make_unknown_names_warning({"units of": strange}, "kept as printed")

@@ -96,13 +96,13 @@ class DeviceReadings:
         )
 
     def add_reading(
-        self, stamp: Timestamp | None, number: int, device: int | None, cells: Cells
+        self, stamp: Timestamp | None, round_number: int, device: int | None, cells: Cells
     ) -> None:
         """Add one reading of one device. Cells without a field in Sample make no sample.
         ``number``: of the round, from 0."""
         if stamp is None:
             self._is_counted = True
-            at_ns = number * (self._interval_ns or 1)
+            at_ns = round_number * (self._interval_ns or 1)
         else:
             at_ns = stamp.ns
             self._is_zoned &= stamp.zoned
@@ -111,7 +111,7 @@ class DeviceReadings:
         values: dict[str, Any] = {}
         for column, text in cells:
             if column.field is None:
-                self._add_to_figures(device, column, text)
+                self._add_to_column_statistics(device, column, text)
             else:
                 self._seen.add(column.field)
                 values[column.field] = self._read_quantity_value(column.field, column.unit, text)
@@ -133,7 +133,7 @@ class DeviceReadings:
             return number / 100
         return number if quantity in (POWER, TEMPERATURE) else round(number)
 
-    def _add_to_figures(self, device: int | None, column: FieldColumn, text: str) -> None:
+    def _add_to_column_statistics(self, device: int | None, column: FieldColumn, text: str) -> None:
         figures = self._figures[device, column.name]
         number, unit = parse_quantity_in_base_units(text, column.unit)
         is_code = any(part in column.name for part in _CODES)
@@ -148,7 +148,7 @@ class DeviceReadings:
         figures.low, figures.high = min(figures.low, number), max(figures.high, number)
 
     @property
-    def figure_names(self) -> list[str]:
+    def summary_column_names(self) -> list[str]:
         """Return the columns that samples have no field for, in order of appearance."""
         return list(dict.fromkeys(name for _, name in self._figures))
 
@@ -165,7 +165,7 @@ class DeviceReadings:
             if name or driver or size:
                 yield Device(name, "gpu", index or 0, memory_bytes=size, driver_version=driver)
 
-    def make_summaries(self) -> Iterator[Summary]:
+    def summarize_non_sample_columns(self) -> Iterator[Summary]:
         """Yield mean, least and largest of the other columns by device; how often each text
         stood in them."""
         devices = {device for device, _ in self._figures}
@@ -198,7 +198,7 @@ class DeviceReadings:
             else None
         )
 
-    def find_gaps(self) -> Iterator[Gap]:
+    def describe_missing_data(self) -> Iterator[Gap]:
         """Yield one if the times are none, and one for each quantity that is absent from the file
         or from some readings."""
         reason = ""
@@ -231,7 +231,7 @@ class DeviceReadings:
         if not self._is_zoned and not self.since_midnight:
             text = "the timestamps have no time zone; perfctl read them as UTC"
             yield Diagnostic("warning", "perfctl", text)
-        if names := self.figure_names:
+        if names := self.summary_column_names:
             text = f"kept as summaries, mean, min and max over the file: {', '.join(names[:40])}"
             yield Diagnostic("info", "perfctl", text)
         times: dict[int | None, list[int]] = {}
@@ -250,30 +250,30 @@ class RoundCounter:
         self._number = -1
         self._seen: set[object] = set()
 
-    def count_round(self, device: object, *, begins: bool = False) -> int:
+    def assign_round_number(self, device: object, *, starts_new_round: bool = False) -> int:
         """Return the number of the device's round, from 0; a device that the current round has
         begins another."""
-        if begins or not self._seen or device in self._seen:
+        if starts_new_round or not self._seen or device in self._seen:
             self._number += 1
             self._seen.clear()
         self._seen.add(device)
         return self._number
 
 
-def describe_missing_readings(times: list[int]) -> str:
+def describe_missing_readings(times_ns: list[int]) -> str:
     """Return how many readings (times in ns) are missing from a log that is otherwise regular;
     "" if none is. A pause below 1.75 times the usual interval is none."""
-    steps = [later - earlier for earlier, later in pairwise(times)]
+    steps = [later - earlier for earlier, later in pairwise(times_ns)]
     ahead = sorted(step for step in steps if step > 0)
     usual = ahead[len(ahead) // 2] if ahead else 0
     regular = sum(abs(step - usual) <= usual * _NEAR for step in ahead)
-    if len(times) < _FEWEST_READINGS or regular < _REGULAR_SHARE * len(ahead):
+    if len(times_ns) < _FEWEST_READINGS or regular < _REGULAR_SHARE * len(ahead):
         return ""
     pauses = [index for index, step in enumerate(steps) if step > usual * (2 - _NEAR)]
     if not pauses:
         return ""
     total = sum(max(round(steps[index] / usual) - 1, 1) for index in pauses)
-    start, end = ((times[pauses[0] + next_] - times[0]) / 1e9 for next_ in (0, 1))
+    start, end = ((times_ns[pauses[0] + next_] - times_ns[0]) / 1e9 for next_ in (0, 1))
     span = f"between {start:.1f} s and {end:.1f} s"
     if len(pauses) > 1:
         span = f"in {len(pauses)} pauses, the first {span}"
@@ -289,7 +289,7 @@ def parse_ordinal(text: str) -> int | None:
     return int(text) if _ORDINAL.fullmatch(text) else None
 
 
-def make_cut_cell_gap(name: str) -> Gap:
+def make_truncated_last_cell_gap(name: str) -> Gap:
     """Return the gap for the cell at the end of a file without a line end."""
     reason = "the file ends without a line end: perfctl skipped its last number, which may go on"
     return Gap(f"sample:{name}", "not_available", reason)
@@ -301,42 +301,51 @@ class MonitorTextFile(ToolTextFile):
     interval_ns: int | None = None
     """Time between readings, from a line of the file that shows the command with its interval."""
 
-    def set_aside_stray_line(self, line: str) -> None:
+    def record_stray_line(self, line: str) -> None:
         """Set aside a line that is not the tool's; it may be the command that started the tool."""
         if self.interval_ns is None and len(line) < 500 and (match := _INTERVAL.search(line)):
             scale = 10**6 if match["dcgm"] or "ms" in match["option"] else 10**9
             self.interval_ns = int(match["dcgm"] or match["value"]) * scale or None
-        super().set_aside_stray_line(line)
+        super().record_stray_line(line)
 
     def make_report(
         self,
         form: str,
         readings: DeviceReadings,
         gaps: Iterable[Gap] = (),
-        notes: Iterable[Diagnostic] = (),
-        unknown: Iterable[Diagnostic] = (),
-        no_devices: str = "",
+        leading_diagnostics: Iterable[Diagnostic] = (),
+        trailing_diagnostics: Iterable[Diagnostic] = (),
+        missing_devices_reason: str = "",
         **fields: Any,
     ) -> Report:
         """Return the report of the readings, with further ``fields``. ``notes`` and ``unknown``
         stand before and behind the diagnostics of readings and lines; ``no_devices`` is the reason
         why the file names no device."""
-        unnamed = [Gap("device", "not_available", no_devices)] if no_devices else []
+        unnamed = (
+            [Gap("device", "not_available", missing_devices_reason)]
+            if missing_devices_reason
+            else []
+        )
         span = readings.first_and_last_ns
         return Report(
             tool=self._tool,
             path=self.path,
             form=form,
             samples=readings.samples,
-            summaries=tuple(readings.make_summaries()),
+            summaries=tuple(readings.summarize_non_sample_columns()),
             gaps=(
                 *gaps,
-                *readings.find_gaps(),
+                *readings.describe_missing_data(),
                 *self.find_gaps("sample"),
                 *unnamed,
                 *_ONLY_SAMPLES,
             ),
-            diagnostics=(*notes, *readings.make_diagnostics(), *self.make_diagnostics(), *unknown),
+            diagnostics=(
+                *leading_diagnostics,
+                *readings.make_diagnostics(),
+                *self.make_skipped_lines_diagnostics(),
+                *trailing_diagnostics,
+            ),
             started_at=readings.started_at,
             duration_ns=span[1] - span[0] or None if span else None,
             **fields,

@@ -30,15 +30,15 @@ from perfctl.parsers.ncu.facts import (
     KERNEL_FACTS,
     Facts,
     Value,
-    fill_in_steps,
-    find_labels_of_launch,
-    is_fact_or_flop_counter,
+    find_launch_layer_and_step,
+    infer_missing_kernel_steps,
     is_flop_counter,
+    is_launch_fact_or_flops,
     make_device,
     make_kernel_fields,
 )
-from perfctl.parsers.ncu.log import find_gaps as log_gaps
-from perfctl.parsers.ncu.log import make_diagnostics as log_diagnostics
+from perfctl.parsers.ncu.log import collect_ncu_errors_and_warnings as log_diagnostics
+from perfctl.parsers.ncu.log import find_failed_kernels_and_rows as log_gaps
 from perfctl.records.bulk import ColumnChunks, Metric, NumberedCounters
 from perfctl.records.report import (
     WORKED_OUT,
@@ -117,15 +117,17 @@ class ReportBuilder:
         self.launches.append(launch)
         return len(self.launches) - 1
 
-    def get_metric_number(self, name: str, unit: str, section: str | None) -> int:
+    def assign_metric_index(self, name: str, unit: str, section: str | None) -> int:
         """Return the number of a metric in one unit, as printed, and section."""
         return self._metrics[name, unit, section]
 
-    def add_values(self, launch: int, metrics: list[int], values: Sequence[Value]) -> None:
+    def add_metric_values(
+        self, launch_index: int, metric_indices: list[int], values: Sequence[Value]
+    ) -> None:
         """Take in values of a launch, and the numbers of their metrics."""
         launches, numbers, cells = self._cells
-        launches.extend(array("I", [launch]) * len(metrics))
-        numbers.fromlist(metrics)
+        launches.extend(array("I", [launch_index]) * len(metric_indices))
+        numbers.fromlist(metric_indices)
         cells.fromlist(list(map(self._distinct.__getitem__, values)))
 
     def add_summary_row(self, row: dict[str, str]) -> None:
@@ -137,8 +139,8 @@ class ReportBuilder:
         for figure in FIGURES:
             of_launches = f"{figure.lower()} of {row['Invocations']} launches of {kernel}"
             name = f"{row['Metric Name']}, {of_launches}"
-            self.add_values(
-                0, [self.get_metric_number(name, row["Metric Unit"], None)], [row[figure]]
+            self.add_metric_values(
+                0, [self.assign_metric_index(name, row["Metric Unit"], None)], [row[figure]]
             )
 
     def add_rule_result(self, result: Advice) -> None:
@@ -154,8 +156,8 @@ class ReportBuilder:
     def make_report(
         self,
         form: str,
-        gaps: Iterable[Gap] = (),
-        notes: Iterable[Diagnostic] = (),
+        extra_gaps: Iterable[Gap] = (),
+        extra_diagnostics: Iterable[Diagnostic] = (),
         driver_version: str | None = None,
         **fields: Any,
     ) -> Report:
@@ -165,7 +167,7 @@ class ReportBuilder:
         names = [(name, unit.name, section) for (name, _, section), unit in units.items()]
         self._scales = [unit.scale for unit in units.values()]
         counters = NumberedCounters(names, self._iterate_counter_columns)
-        facts = self._find_facts_of_launches(names)
+        facts = self._select_fact_metrics_by_launch(names)
         kernels = list(map(self._make_kernel, count(), facts))
         devices: dict[int, Device] = {}
         for kernel, launch_facts in zip(kernels, facts, strict=True):
@@ -174,7 +176,7 @@ class ReportBuilder:
                 device = make_device(index, launch_facts, driver_version)
                 if device.name or device.compute_capability:
                     devices[index] = device
-        fill_in_steps(kernels)
+        infer_missing_kernel_steps(kernels)
         diagnostics = log_diagnostics(self.log)
         (name, version), *other_gpus = sorted(self.log.gpus, key=str) or [("", None)]
         if name and not other_gpus and len({kernel.device_index for kernel in kernels}) == 1:
@@ -204,8 +206,8 @@ class ReportBuilder:
                 Summary(c.name, c.value, c.unit, c.text)
                 for c in (counters if self.is_summary else ())
             ),
-            gaps=(*self._find_gaps(kernels, facts), *log_gaps(self.log), *gaps),
-            diagnostics=(*diagnostics, *notes),
+            gaps=(*self._describe_missing_data(kernels, facts), *log_gaps(self.log), *extra_gaps),
+            diagnostics=(*diagnostics, *extra_diagnostics),
             advice=tuple(self.advice),
             **fields,
         )
@@ -219,12 +221,12 @@ class ReportBuilder:
             evidence.add_cell(str(value))
         self._style = evidence.decide_decimal_style()
         for index, value in enumerate(self._values):
-            number, state = self._parse_value(value)
+            number, state = self._parse_value_and_gap_state(value)
             self._numbers.append(number)
             if state:
                 self._states[index] = state
 
-    def _parse_value(self, value: Value) -> tuple[Number | None, str | None]:
+    def _parse_value_and_gap_state(self, value: Value) -> tuple[Number | None, str | None]:
         """Return the number of a value, or None and the state of the gap where one was expected."""
         if value is None:
             return None, "not_available"
@@ -242,9 +244,13 @@ class ReportBuilder:
             return None, "not_available"
         return None, None if value.strip("0123456789.,+-") else "unreadable"
 
-    def _scale_to_base_units(self, metric: int, index: int) -> Number | None:
+    def _scale_to_base_units(self, metric_index: int, value_index: int) -> Number | None:
         """Return the number of a metric's value in base units."""
-        scale, value, number = self._scales[metric], self._values[index], self._numbers[index]
+        scale, value, number = (
+            self._scales[metric_index],
+            self._values[value_index],
+            self._numbers[value_index],
+        )
         if scale == 1 or number is None:
             return number
         if isinstance(value, float):
@@ -268,13 +274,13 @@ class ReportBuilder:
                 ]
             yield launches, metrics, numbers, texts
 
-    def _find_facts_of_launches(self, names: Sequence[Metric]) -> list[Facts]:
+    def _select_fact_metrics_by_launch(self, metrics: Sequence[Metric]) -> list[Facts]:
         """Return for each launch its metrics that are facts or count FLOPs; of one that is in
         several sections the first value."""
         names_of_facts = {
             index: name
-            for index, (name, unit, _) in enumerate(names)
-            if is_fact_or_flop_counter(name, unit)
+            for index, (name, unit, _) in enumerate(metrics)
+            if is_launch_fact_or_flops(name, unit)
         }
         facts = [launch.identity.copy() for launch in self.launches]
         for launch, metric, value in zip(*self._cells, strict=True):
@@ -285,15 +291,15 @@ class ReportBuilder:
                 facts[launch][names_of_facts[metric]] = number
         return facts
 
-    def _make_kernel(self, number: int, facts: Facts) -> Kernel:
-        launch = self.launches[number]
-        label = find_labels_of_launch(launch.push_pop, launch.start_end)
+    def _make_kernel(self, launch_index: int, facts: Facts) -> Kernel:
+        launch = self.launches[launch_index]
+        label = find_launch_layer_and_step(launch.push_pop, launch.start_end)
         is_counted = any(
             is_flop_counter(name) and isinstance(value, int | float)
             for name, value in facts.items()
         )
         return Kernel(
-            number,
+            launch_index,
             launch.name,
             launch.short_name,
             *label[:3],
@@ -302,7 +308,7 @@ class ReportBuilder:
             **make_kernel_fields(facts),  # type: ignore[arg-type]
         )
 
-    def _find_gaps(self, kernels: list[Kernel], facts: list[Facts]) -> Iterator[Gap]:
+    def _describe_missing_data(self, kernels: list[Kernel], facts: list[Facts]) -> Iterator[Gap]:
         """Yield values without a number where one was expected, and what the launches lack."""
         _, metrics, values = self._cells
         names = [name for name, *_ in self._metrics]
@@ -327,10 +333,10 @@ class ReportBuilder:
             )
             yield Gap("counter.value", "unreadable", reason)
         if not self.is_summary:
-            yield from self._find_metric_gaps()
-            yield from self._find_kernel_gaps(kernels, facts, missing)
+            yield from self._describe_missing_metrics()
+            yield from self._describe_missing_kernel_fields(kernels, facts, missing)
 
-    def _find_metric_gaps(self) -> Iterator[Gap]:
+    def _describe_missing_metrics(self) -> Iterator[Gap]:
         """Yield a gap for launches without metrics, and one for metrics that one launch lacks."""
         launches, metrics, _ = self._cells
         holders = len(set(launches))
@@ -348,8 +354,11 @@ class ReportBuilder:
             )
             yield Gap("counter", "not_collected", f"{reason}, such as {lacking[0]}")
 
-    def _find_kernel_gaps(
-        self, kernels: list[Kernel], facts: list[Facts], missing: Collection[tuple[str, str]]
+    def _describe_missing_kernel_fields(
+        self,
+        kernels: list[Kernel],
+        facts: list[Facts],
+        missing_metrics_and_states: Collection[tuple[str, str]],
     ) -> Iterator[Gap]:
         """Yield the fields of ``kernel`` that are empty, and which metric would fill them, or did
         not. ncu gives a launch that failed a grid of 0 blocks. ``missing``: metrics with values
@@ -357,7 +366,11 @@ class ReportBuilder:
 
         for field in ("duration_ns", "registers"):
             empty = sum(getattr(kernel, field) is None for kernel in kernels)
-            failed = [name for name in KERNEL_FACTS[field] if (name, "not_available") in missing]
+            failed = [
+                name
+                for name in KERNEL_FACTS[field]
+                if (name, "not_available") in missing_metrics_and_states
+            ]
             if empty and failed:
                 reason = f"ncu could not measure {failed[0]} in {empty} of {len(kernels)} launches"
                 yield Gap(f"kernel.{field}", "not_available", reason)

@@ -13,12 +13,12 @@ from pathlib import Path
 from perfctl.parsers.common.doubts import (
     list_unknown_names,
     make_several_runs_error,
-    warn_not_understood,
+    make_unknown_names_warning,
 )
 from perfctl.parsers.common.lines import (
     LineReader,
     SurroundingLines,
-    open_text,
+    open_undecorated_text,
     read_beginning_and_end,
 )
 from perfctl.parsers.common.tables import split_csv_line
@@ -27,7 +27,7 @@ from perfctl.parsers.ncu.builder import FIGURES, LaunchIdentity, ReportBuilder
 from perfctl.parsers.ncu.facts import (
     is_storable_integer_text,
     parse_launch_identity,
-    parse_range_names,
+    parse_nvtx_range_names,
 )
 from perfctl.parsers.ncu.log import (
     CONNECTED,
@@ -92,9 +92,9 @@ def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it holds no table of ncu."""
     builder = ReportBuilder(path)
     log = builder.log
-    with open_text(path) as read:
+    with open_undecorated_text(path) as read:
         lines = LineReader(read, log)
-        first = read_to_header_line(lines, log)
+        first = skip_to_header_line(lines, log)
         if first is None:
             raise ReportError(path, "ncu", *explain_missing_csv(log))
         columns = HeaderColumns(split_csv_line(first))
@@ -111,7 +111,7 @@ def parse(path: Path) -> Report:
             _read_wide_table(rows)
         else:
             for row in rows:
-                if cells := rows.split_cells(row):
+                if cells := rows.split_and_pad_row(row):
                     builder.add_summary_row(dict(zip(columns.header, cells, strict=False)))
     if not builder.launches and not builder.is_summary:
         reason, remedy = "the CSV ends after its header", "Profile again"
@@ -126,14 +126,16 @@ def parse(path: Path) -> Report:
     if columns.ids and (count := max(columns.ids) + 1 - len(columns.ids)):
         reason = f"{count:,} IDs of launches are not in the file: excluded from the export"
         missing.append(Gap("kernel", "not_collected", f"{reason}, or lost"))
-    return builder.make_report(form, missing, warn_not_understood({"columns": columns.unknown}))
+    return builder.make_report(
+        form, missing, make_unknown_names_warning({"columns": columns.unknown})
+    )
 
 
-def _find_starts_of_outputs(path: Path) -> list[int]:
+def _find_appended_run_start_lines(path: Path) -> list[int]:
     """Return the lines at which outputs of ncu after the first begin: with its first message, else
     with the header."""
     log, starts, connected, is_below = SurroundingLines(), list[int](), 0, False
-    with open_text(path) as read:
+    with open_undecorated_text(path) as read:
         for number, line in enumerate(LineReader(read, log), 1):
             if HEADER.search(line):
                 starts += [connected or number + log.cut_rows] if is_below else []
@@ -185,17 +187,19 @@ class HeaderColumns(dict[str, int]):
         if self.form == "long" and not cells[self["Metric Name"]]:
             identity |= {"stream": "", "context": ""}
         self.ids.add(int(cells[self["ID"]]))
-        push_pop, start_end = (parse_range_names(cells[self[kind]]) for kind in _KINDS_OF_RANGES)
+        push_pop, start_end = (
+            parse_nvtx_range_names(cells[self[kind]]) for kind in _KINDS_OF_RANGES
+        )
         facts, name = parse_launch_identity(identity), cells[self["Kernel Name"]]
         return LaunchIdentity(name, facts, push_pop, start_end)
 
 
-def read_to_header_line(lines: Iterator[str], log: SurroundingLines) -> str | None:
+def skip_to_header_line(lines: Iterator[str], log: SurroundingLines) -> str | None:
     """Return the header line, or None when the file ends without one; what comes before goes to
     the log."""
     for line in lines:
         match = HEADER.search(line)
-        log.add_line(line[: match.start()] if match else line)
+        log.add_non_csv_line(line[: match.start()] if match else line)
         if match:
             return line[match.start() :]
     return None
@@ -204,7 +208,7 @@ def read_to_header_line(lines: Iterator[str], log: SurroundingLines) -> str | No
 class CsvRows:
     """Whole CSV rows as text, header rows of further tables included; everything else goes to the
     log. A reader that knows a line for a whole row may take it from ``lines`` itself, and give the
-    others to ``complete_row``."""
+    others to ``assemble_multiline_row``."""
 
     def __init__(
         self, builder: ReportBuilder, lines: LineReader, columns: HeaderColumns, *, quoted: bool
@@ -220,11 +224,11 @@ class CsvRows:
 
     def __iter__(self) -> Iterator[str]:
         for line in self.lines:
-            if row := self.complete_row(line):
+            if row := self.assemble_multiline_row(line):
                 yield row
         self._discard_pending_row()
 
-    def complete_row(self, line: str) -> str:
+    def assemble_multiline_row(self, line: str) -> str:
         """Return the row that this line completes, "" when it completes none."""
         if self.pending and (_ROW_START.match(line) or self._pending_size > ROW_LIMIT):
             self._discard_pending_row()
@@ -233,7 +237,7 @@ class CsvRows:
             # a row may begin within a line of program output
             match = _ROW_INSIDE.search(line)
             start = match.start() if match else len(line)
-            self.log.add_line(line[:start])
+            self.log.add_non_csv_line(line[:start])
             line = line[start:]
         self.pending.append(line)
         self._pending_size += len(line)
@@ -247,7 +251,7 @@ class CsvRows:
         self.log.cut_rows += bool(self.pending)
         self.pending, self._pending_size = [], 0
 
-    def split_cells(self, row: str) -> list[str]:
+    def split_and_pad_row(self, row: str) -> list[str]:
         """Return the cells of a row, and further empty ones up to one more than the header has:
         that is the cell of a missing column. Return none, and count it, for a row that is cut off.
         Raises Joined if the row is the header of a further table, as in a file to which several
@@ -255,7 +259,7 @@ class CsvRows:
         cells = split_csv_row(row)
         if cells[:2] in (["ID", "Process ID"], ["Process ID", "Process Name"]):
             path = self.builder.path
-            raise make_several_runs_error(path, "ncu", _find_starts_of_outputs(path))
+            raise make_several_runs_error(path, "ncu", _find_appended_run_start_lines(path))
         if len(cells) <= self.columns.last:
             self.log.cut_rows += 1
             return []
@@ -281,7 +285,7 @@ def split_csv_row(row: str) -> list[str]:
 class _LongPageReader:
     """Reads a long page. Files of a million rows are common: the rows of a launch begin with the
     same identity cells, so what follows these comes many rows at a time
-    (``LineReader.take_lines_with_prefix``), and rows whose metric has been seen before are not
+    (``LineReader.pop_suffixes_after_prefix``), and rows whose metric has been seen before are not
     split into cells. Metric rows of a header with rule
     columns end after the value and one comma; rows of rules have no metric."""
 
@@ -303,26 +307,26 @@ class _LongPageReader:
         rows = self._rows
         for row in rows:
             self._add_row(row)
-            while not rows.pending and (rests := rows.lines.take_lines_with_prefix(self._start)):
-                if not self._add_known_metric_rows(rests):
+            while not rows.pending and (rests := rows.lines.pop_suffixes_after_prefix(self._start)):
+                if not self._try_add_repeated_metric_rows(rests):
                     for ending in rests:
-                        if row_text := rows.complete_row(f"{self._start}{ending}\n"):
+                        if row_text := rows.assemble_multiline_row(f"{self._start}{ending}\n"):
                             self._add_row(row_text)
 
-    def _add_known_metric_rows(self, rests: list[str]) -> bool:
+    def _try_add_repeated_metric_rows(self, row_suffixes: list[str]) -> bool:
         """Take in rows of the launch, without ``_start``; False if one is not of a metric seen
         before, or does not end with a value in quotes."""
-        pieces = [ending.rpartition('","') for ending in rests]
+        pieces = [ending.rpartition('","') for ending in row_suffixes]
         metrics = [self._known.get(before, -1) for before, _, _ in pieces]
         ends = [end.partition('"') for _, _, end in pieces]
         if -1 in metrics or not _ROW_ENDS.issuperset([quote + after for _, quote, after in ends]):
             return False
-        self._builder.add_values(self._launch, metrics, [value for value, _, _ in ends])
+        self._builder.add_metric_values(self._launch, metrics, [value for value, _, _ in ends])
         return True
 
     def _add_row(self, row: str) -> None:
         columns, builder, log = self._rows.columns, self._builder, self._rows.log
-        cells = self._rows.split_cells(row)
+        cells = self._rows.split_and_pad_row(row)
         if not cells:
             return
         if not is_storable_integer_text(cells[columns["ID"]]):
@@ -347,8 +351,8 @@ class _LongPageReader:
         section = cells[columns["Section Name"]] if "Section Name" in columns else None
         if label := cells[columns["Body Item Label"]]:
             section = f"{section}: {label}"
-        metric = builder.get_metric_number(name, unit, section)
-        builder.add_values(self._launch, [metric], [value])
+        metric = builder.assign_metric_index(name, unit, section)
+        builder.add_metric_values(self._launch, [metric], [value])
         is_plain = row.count('"') == 2 * (columns["Metric Value"] + 1)
         if is_plain and row.startswith(self._start):
             self._known[row[len(self._start) :].rpartition('","')[0]] = metric
@@ -359,7 +363,7 @@ def _read_wide_table(rows: CsvRows) -> None:
     with unknown units (as ncu prints a report of a version it does not know)."""
     builder, columns, metrics = rows.builder, rows.columns, list[int]()
     for row in rows:
-        cells = rows.split_cells(row)
+        cells = rows.split_and_pad_row(row)
         if not cells:
             continue
         is_launch = is_storable_integer_text(cells[columns["ID"]])
@@ -367,9 +371,11 @@ def _read_wide_table(rows: CsvRows) -> None:
             rows.log.has_no_units = is_launch
             units = [""] * len(cells) if is_launch else cells
             for index in columns.metrics:
-                metrics.append(builder.get_metric_number(columns.header[index], units[index], None))
+                metrics.append(
+                    builder.assign_metric_index(columns.header[index], units[index], None)
+                )
         elif not is_launch:
             rows.log.cut_rows += 1
         if is_launch:
             launch = builder.add_launch(columns.read_launch(cells))
-            builder.add_values(launch, metrics, [cells[index] for index in columns.metrics])
+            builder.add_metric_values(launch, metrics, [cells[index] for index in columns.metrics])

@@ -87,7 +87,7 @@ def is_flop_counter(metric: str) -> bool:
     return _MAKES_FLOPS.fullmatch(metric) is not None
 
 
-def is_fact_or_flop_counter(metric: str, unit: str | None) -> bool:
+def is_launch_fact_or_flops(metric: str, unit: str | None) -> bool:
     """Return whether a metric in this base unit is a fact or counts FLOPs. ncu prints no unit for
     metrics of a report that a different version wrote (values stay in base units there)."""
     if metric in KERNEL_FACTS["duration_ns"]:
@@ -165,7 +165,7 @@ def make_device(index: int, facts: Facts, driver_version: str | None) -> Device:
 
 
 @lru_cache(maxsize=4096)
-def parse_range_names(cell: str) -> tuple[str, ...]:
+def parse_nvtx_range_names(cell: str) -> tuple[str, ...]:
     """Return names of the ranges in one cell of the CSV, outermost first, without domains:
     "<default domain>:conv2:forward:none:none:none:none:none:none" -> "conv2:forward"."""
     names = []
@@ -180,7 +180,7 @@ def parse_range_names(cell: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def find_labels_in_ranges(names: tuple[str, ...]) -> RangeName:
+def find_innermost_layer_and_step(names: tuple[str, ...]) -> RangeName:
     """Return layer, direction and step of the innermost perfctl ranges among ``names`` (outermost
     first). In the optimizer phase there is no layer, only the direction."""
     layer = direction = step = phase = None
@@ -194,18 +194,18 @@ def find_labels_in_ranges(names: tuple[str, ...]) -> RangeName:
 
 
 @lru_cache(maxsize=4096)
-def find_labels_of_launch(push_pop: tuple[str, ...], start_end: tuple[str, ...]) -> RangeName:
+def find_launch_layer_and_step(push_pop: tuple[str, ...], start_end: tuple[str, ...]) -> RangeName:
     """Return layer, direction and step of a launch within these ranges; no layer if no perfctl
     range encloses it. Start/end ranges do not nest, so they count only if no push/pop range names a
     layer, and all of them name the same."""
-    label = find_labels_in_ranges(push_pop)
-    unnested = {find_labels_in_ranges((name,))[:2] for name in start_end}
+    label = find_innermost_layer_and_step(push_pop)
+    unnested = {find_innermost_layer_and_step((name,))[:2] for name in start_end}
     layers = [pair for pair in unnested if pair[0] is not None]
     is_unnested = label.layer is None and len(layers) == 1
     return RangeName(*layers[0], label.step) if is_unnested else label
 
 
-def fill_in_steps(kernels: list[Kernel]) -> None:
+def infer_missing_kernel_steps(kernels: list[Kernel]) -> None:
     """Put launches from autograd's own thread into the step they ran in. The step's range is on the
     loop's thread only. ncu runs one launch after the other, so what lies between two launches of
     one step is in it, and a layer's gradients at the end of a step are in the step before the

@@ -109,7 +109,7 @@ def explain_missing_csv(log: SurroundingLines) -> tuple[str, str]:
     return "it contains no ncu CSV", EXPORT
 
 
-def make_diagnostics(log: SurroundingLines) -> list[Diagnostic]:
+def collect_ncu_errors_and_warnings(log: SurroundingLines) -> list[Diagnostic]:
     """Return what ncu itself reported as warning or error; a repeated line once, with its count."""
     return [
         Diagnostic(
@@ -122,7 +122,7 @@ def make_diagnostics(log: SurroundingLines) -> list[Diagnostic]:
     ]
 
 
-def find_gaps(log: SurroundingLines) -> Iterator[Gap]:
+def find_failed_kernels_and_rows(log: SurroundingLines) -> Iterator[Gap]:
     """Yield kernels that ncu failed to profile, and rows that are cut off."""
     for (kind, text), count in log.tool_lines.items():
         if kind == "ERROR" and (match := _FAILED.match(text)):

@@ -19,7 +19,7 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE
 from typing import Any, BinaryIO, NamedTuple
 
-from perfctl.parsers.common.doubts import note_newer_version
+from perfctl.parsers.common.doubts import make_newer_version_note
 from perfctl.parsers.ncu.builder import LaunchIdentity, ReportBuilder
 from perfctl.parsers.ncu.facts import Facts
 from perfctl.records.errors import ReportError
@@ -83,7 +83,9 @@ def read_outline(path: Path) -> ReportOutline:
         shape = ReportOutline(known=layout == _KNOWN_LAYOUT)
         while shape.known and shape.cut_at is None and (start := file.tell()) < size:
             try:
-                payload_bytes = _add_block_to_outline(_read_next_message(file, size), shape)
+                payload_bytes = _add_block_returning_payload_size(
+                    _read_next_message(file, size), shape
+                )
             except ValueError:
                 payload_bytes = size
             if file.seek(payload_bytes, os.SEEK_CUR) > size:
@@ -100,7 +102,7 @@ def _read_next_message(file: BinaryIO, size: int) -> _ProtobufMessage:
     return _parse_message_fields(file.read(length))
 
 
-def _add_block_to_outline(header: _ProtobufMessage, outline: ReportOutline) -> int:
+def _add_block_returning_payload_size(header: _ProtobufMessage, outline: ReportOutline) -> int:
     """Add what the header of a block says; return the bytes of its payload."""
     session = _parse_message_fields(header.join_field(3))
     if 0 < (seconds := session.numbers.get(2, 0)) < _CREATED_MAX:
@@ -166,7 +168,7 @@ def parse(path: Path, *, source: bool = False) -> Report:
         reason = "reading .ncu-rep files needs NVIDIA's ncu_report package"
         raise ReportError(path, "ncu", reason, remedy)
     results = _ResultCollector(path, shape)
-    for record in _read_results_in_process(path, source=source):
+    for record in _read_results_in_subprocess(path, source=source):
         results.add_result(record)
     if not results.builder.launches:
         reason = f"the report ({shape.results} results) is damaged and could not be read"
@@ -179,8 +181,8 @@ def parse(path: Path, *, source: bool = False) -> Report:
     cuda = shape.versions.get("CUDA Version")
     return results.builder.make_report(
         "ncu report",
-        results.find_gaps(source=source),
-        (*results.diagnostics, *note_newer_version("ncu", shape.tool_version, NEWEST)),
+        results.describe_missing_data(source=source),
+        (*results.diagnostics, *make_newer_version_note("ncu", shape.tool_version, NEWEST)),
         driver_version=shape.versions.get("Display Driver Version"),  # of the profiled machine
         tool_version=shape.tool_version,
         environment={} if cuda is None else {"cuda": cuda},
@@ -189,7 +191,7 @@ def parse(path: Path, *, source: bool = False) -> Report:
     )
 
 
-def _read_results_in_process(path: Path, *, source: bool) -> Iterator[dict[str, Any]]:
+def _read_results_in_subprocess(path: Path, *, source: bool) -> Iterator[dict[str, Any]]:
     """Yield every result of the report, from the reading process; ReportError when that fails."""
     command = [sys.executable, "-P", "-m", READER, str(path.absolute())]
     if source:
@@ -238,8 +240,8 @@ class _ResultCollector:
         ranges, short = tuple(record["ranges"]), record["short"] or None
         launch = builder.add_launch(LaunchIdentity(name, self._identity, ranges, short_name=short))
         names, units, values, sections = zip(*record["metrics"], strict=True)
-        builder.add_values(
-            launch, list(map(builder.get_metric_number, names, units, sections)), values
+        builder.add_metric_values(
+            launch, list(map(builder.assign_metric_index, names, units, sections)), values
         )
         for rule in record["rules"]:
             builder.add_rule_result(Advice(launch, *rule))
@@ -254,7 +256,7 @@ class _ResultCollector:
             )
             self.diagnostics.append(Diagnostic("warning", "ncu", text))
 
-    def find_gaps(self, *, source: bool) -> Iterator[Gap]:
+    def describe_missing_data(self, *, source: bool) -> Iterator[Gap]:
         """Yield what the report holds besides, and what it lacks."""
         shape = self._shape
         results = max(shape.results, self._results)

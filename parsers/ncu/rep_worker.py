@@ -71,7 +71,7 @@ def _make_result_record(action: Any, *, with_source: bool) -> dict[str, object]:
     }
     addresses = sorted(set().union(*by_address.values()))
     sections = _read_section_titles(action)
-    metrics, series = _read_metrics_and_series(
+    metrics, series = _read_metrics_and_series_names(
         metrics_by_name, sections, by_address.get(_EXECUTED, {})
     )
     state = action.nvtx_state()
@@ -88,7 +88,9 @@ def _make_result_record(action: Any, *, with_source: bool) -> dict[str, object]:
         "rules": list(_read_rule_results(action)),
         "series": series,
         "addresses": len(addresses),
-        "source": list(_read_instruction_counts(action, metrics_by_name, by_address, addresses))
+        "source": list(
+            _read_counters_per_instruction(action, metrics_by_name, by_address, addresses)
+        )
         if with_source
         else [],
     }
@@ -119,8 +121,10 @@ def _read_rule_results(action: Any) -> Iterator[tuple[str, str | None, str, Valu
         yield result["rule_identifier"], kind, message.get("message", ""), share, scope
 
 
-def _read_metrics_and_series(
-    metrics_by_name: Mapping[str, Any], sections: Mapping[str, str], addresses: Collection[Any]
+def _read_metrics_and_series_names(
+    metrics_by_name: Mapping[str, Any],
+    sections: Mapping[str, str],
+    instruction_addresses: Collection[Any],
 ) -> tuple[list[Metric], list[str]]:
     """Return the metrics, behind them their values by opcode, slice or pass as metrics of their
     own, and the names of metrics of which there are more (curves, series of samples).
@@ -135,7 +139,7 @@ def _read_metrics_and_series(
         values = _read_values_by_instance(metric)
         first = next(iter(values), None)
         is_named = isinstance(first, str)
-        if first is None or first in addresses or (len(values) == 1 and not is_named):
+        if first is None or first in instruction_addresses or (len(values) == 1 and not is_named):
             continue
         if len(values) > (OPCODES if is_named else FEW) or (not is_named and first >= _ADDRESS):
             series.append(name)
@@ -155,7 +159,7 @@ def _read_values_by_instance(metric: Any) -> dict[Any, Any]:
     return {ids.value(index): metric.value(index) for index in range(metric.num_instances())}
 
 
-def _read_instruction_counts(
+def _read_counters_per_instruction(
     action: Any,
     metrics_by_name: Mapping[str, Any],
     by_address: dict[str, dict[Any, Any]],

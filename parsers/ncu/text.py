@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from perfctl.parsers.common.doubts import (
+    make_joined_parts_warning,
     make_several_runs_error,
-    warn_joined_parts,
-    warn_not_understood,
+    make_unknown_names_warning,
 )
 from perfctl.parsers.common.lines import (
     LineReader,
-    open_text,
+    open_undecorated_text,
     read_beginning_and_end,
 )
 from perfctl.parsers.ncu.advice import split_off_speedup_and_scope
@@ -77,7 +77,7 @@ def sniff(path: Path, head: bytes) -> bool:
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it holds no launch and no summary of ncu."""
     builder = ReportBuilder(path)
-    with open_text(path) as read:
+    with open_undecorated_text(path) as read:
         reader = _TextReader(builder, LineReader(read, builder.log))
         reader.read_text()
     if reader.starts:
@@ -90,10 +90,12 @@ def parse(path: Path) -> Report:
     has_grids = any("grid_x" in launch.identity for launch in builder.launches)
     kind = "with grids" if has_grids else "up to 2022.3"
     notes = (
-        *warn_not_understood({"parts": reader.unknown}),
-        *warn_joined_parts("the launches of further processes", [*reader.processes.values()][1:]),
+        *make_unknown_names_warning({"parts": reader.unknown}),
+        *make_joined_parts_warning(
+            "the launches of further processes", [*reader.processes.values()][1:]
+        ),
     )
-    return builder.make_report(f"ncu console text, {kind}", notes=notes)
+    return builder.make_report(f"ncu console text, {kind}", extra_diagnostics=notes)
 
 
 class _TextReader:
@@ -117,7 +119,7 @@ class _TextReader:
         """Read the text to its end."""
         above = self._advance_line()
         while self._line:
-            above = self._read_part(above)
+            above = self._read_next_part(above)
 
     def _advance_line(self) -> str:
         """Return the next line and go on to the one after it."""
@@ -125,7 +127,7 @@ class _TextReader:
         self._number += 1
         return line
 
-    def _read_part(self, above: str) -> str:
+    def _read_next_part(self, previous_part_line: str) -> str:
         """Read the part that begins at the next line, which is returned. ``above``: the line with
         which the part before began."""
         number, builder = self._number, self._builder
@@ -135,14 +137,14 @@ class _TextReader:
         spans = find_ruler_columns(text)
         if spans and spans[0][0]:
             if is_below and len(spans) == _COLUMNS:
-                is_open = above.split()[:2] == ["Metric", "Name"]
-                self._read_table(spans, text.rstrip(), ends_blank=is_open)
+                is_open = previous_part_line.split()[:2] == ["Metric", "Name"]
+                self._read_metric_table(spans, text.rstrip(), ends_with_blank_line=is_open)
             elif self._section is not None and is_below and len(spans) != _ADVICE_COLUMNS:
                 self.unknown.append(f"a table of {len(spans)} columns in section {self._section}")
         elif match := _SECTION.fullmatch(text):
             self._section = match[1].strip()
         elif (match := _STACK.fullmatch(text)) and is_below:
-            self._read_range_stack(is_nested=bool(match[1]))
+            self._read_nvtx_range_stack(is_nested=bool(match[1]))
         elif (match := _RULE.fullmatch(text)) and is_below:
             self._read_rule(*match.groups())
         elif is_whole and ", Context " in text and (match := _LAUNCH.fullmatch(text)):
@@ -154,18 +156,18 @@ class _TextReader:
         elif match := _PROCESS.fullmatch(text):
             self._process = match[1]
             if text.strip() in self.processes:
-                self._note_new_output(number)
+                self._record_appended_run_start(number)
             self.processes.setdefault(text.strip(), number)
         else:
             if text.startswith(CONNECTED):
-                self._note_new_output(number)
-            self._log.add_line(text)
+                self._record_appended_run_start(number)
+            self._log.add_non_csv_line(text)
         return line
 
-    def _note_new_output(self, number: int) -> None:
+    def _record_appended_run_start(self, line_number: int) -> None:
         """An output of ncu begins at this line, unless nothing was read of the one before."""
         if self._launch >= 0:
-            self.starts.append(number)
+            self.starts.append(line_number)
             self.processes.clear()
             self._launch = -1
 
@@ -178,7 +180,7 @@ class _TextReader:
         advice = split_off_speedup_and_scope(" ".join(texts))
         self._builder.add_rule_result(Advice(self._launch, self._section or "", kind, *advice))
 
-    def _read_range_stack(self, *, is_nested: bool) -> None:
+    def _read_nvtx_range_stack(self, *, is_nested: bool) -> None:
         """Read the NVTX ranges around the launch: push/pop ranges if they nest, else start/end."""
         names = []
         while _OF_STACK.match(self._line) and not _SECTION.match(self._line):
@@ -190,7 +192,7 @@ class _TextReader:
             launch._replace(push_pop=ranges) if is_nested else launch._replace(start_end=ranges)
         )
 
-    def _read_table(self, spans: Spans, ruler: str, *, ends_blank: bool) -> None:
+    def _read_metric_table(self, spans: Spans, ruler: str, *, ends_with_blank_line: bool) -> None:
         """Read the rows below a ruler until the table ends. ``ends_blank``: its header is above its
         only ruler, and it ends with a blank line instead of a further ruler."""
         rows: list[list[str]] = []
@@ -230,9 +232,9 @@ class _TextReader:
             # columns are as wide as their cells on the raw page, and after 2022.3: a full one does
             # not go on in the next line there
             name = text[: spans[0][1]].rstrip()
-            is_full = not (ends_blank or has_header) and len(name) >= spans[0][1] - 1
+            is_full = not (ends_with_blank_line or has_header) and len(name) >= spans[0][1] - 1
         if not line:  # the text ends here: the rest of the last row may be missing
-            self._log.cut_rows += not ends_blank
+            self._log.cut_rows += not ends_with_blank_line
             if rows and (is_full or not _NUMBER.fullmatch(rows[-1][-1])):
                 del rows[-1]
                 self._log.cut_rows += 1
@@ -240,7 +242,7 @@ class _TextReader:
             if (bare := value.removeprefix("(!) ")).lower() in NO_VALUE:
                 value = bare  # the mark of a metric that could not be collected: n/a, nan
             if name:
-                metric = self._builder.get_metric_number(name, unit, self._section)
-                self._builder.add_values(self._launch, [metric], [value])
+                metric = self._builder.assign_metric_index(name, unit, self._section)
+                self._builder.add_metric_values(self._launch, [metric], [value])
             else:
                 self._log.cut_rows += 1

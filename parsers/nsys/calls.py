@@ -14,7 +14,7 @@ import numpy as np
 from perfctl.parsers.attribution import NEVER, NOBODY, SpanArrays
 from perfctl.parsers.common.sqlite import Database, sql_integer
 from perfctl.parsers.nsys.columns import NULL, iterate_integer_columns
-from perfctl.parsers.nsys.ranges import MARK, PROCESS_BITS, RangeTable, list_with_blanks
+from perfctl.parsers.nsys.ranges import MARK, PROCESS_BITS, RangeTable, convert_to_list_with_none
 from perfctl.parsers.nsys.tables import OSRT, RUNTIME, STRINGS, SYNC, StringTable, open_export
 from perfctl.records.bulk import ColumnChunks, ColumnRecords
 from perfctl.records.report import ALLOCATIONS, WAITS, ApiCall, OpCall
@@ -52,12 +52,12 @@ def sum_api_calls(database: Database, ranges: RangeTable) -> list[ApiCall]:
     them."""
     strings = StringTable(database, NO_NAME)
 
-    def name_cuda_function(number: object) -> str:
+    def get_cuda_function_name(number: object) -> str:
         return _VERSION.sub("", strings[number] or NO_NAME)
 
     is_traced = database.has_table_with_columns(RUNTIME, "correlationId", "globalTid")
     traced = {RUNTIME: "nameId"} if is_traced else {}
-    calls = _sum_calls_in_tables(database, "cuda", traced, name_cuda_function)
+    calls = _sum_calls_in_tables(database, "cuda", traced, get_cuda_function_name)
     is_call = (
         f"eventClass = {OSRT_CALL}"
         if database.has_table_with_columns(OSRT, "eventClass")
@@ -75,26 +75,26 @@ def sum_api_calls(database: Database, ranges: RangeTable) -> list[ApiCall]:
     rows = database.read_rows("ENUM_CUPTI_SYNC_TYPE", "id", "label")
     labels: dict[object, str] = {**SYNCS} | {number: str(label).lower() for number, label in rows}
 
-    def name_sync_kind(number: object) -> str:
+    def get_sync_kind_name(number: object) -> str:
         return labels.get(number, f"type {number}")
 
-    return [*calls, *_sum_calls_in_tables(database, "sync", {SYNC: "syncType"}, name_sync_kind)]
+    return [*calls, *_sum_calls_in_tables(database, "sync", {SYNC: "syncType"}, get_sync_kind_name)]
 
 
 def _sum_calls_in_tables(
     database: Database,
     domain: str,
-    tables: Mapping[str, str],
+    name_column_by_table: Mapping[str, str],
     name_of: Callable[[object], str | None],
-    condition: str = "TRUE",
+    sql_condition: str = "TRUE",
 ) -> list[ApiCall]:
     """Sum the calls in these tables by name, longest first. ``tables``: table -> its column of
     numbers of names."""
     rows = " UNION ALL ".join(
         f"SELECT {sql_integer(database.column_or_null(table, name))} AS name, "
         f"{sql_integer(database.column_or_null(table, 'end'))} - {sql_integer('start')} AS length "
-        f"FROM {table} WHERE {condition}"
-        for table, name in tables.items()
+        f"FROM {table} WHERE {sql_condition}"
+        for table, name in name_column_by_table.items()
         if database.has_table_with_columns(table, "start")
     )
     if not rows:
@@ -108,7 +108,7 @@ def _sum_calls_in_tables(
     return sorted(calls, key=_longest_first_key)
 
 
-def read_wait_calls(
+def read_gpu_synchronize_calls(
     path: Path, database: Database, ranges: RangeTable
 ) -> ColumnRecords[OpCall] | tuple[()]:
     """Return each call that waits for the GPU or manages memory, in the order of the table, with
@@ -128,27 +128,31 @@ def read_wait_calls(
     recorded = {*WAITS, *ALLOCATIONS}
     names = {number: name for number, name in functions.items() if name in recorded}
     return (
-        ColumnRecords(OpCall, partial(_iterate_wait_columns, path, names, ranges)) if names else ()
+        ColumnRecords(OpCall, partial(_iterate_gpu_synchronize_columns, path, names, ranges))
+        if names
+        else ()
     )
 
 
-def _iterate_wait_columns(path: Path, names: dict[int, str], ranges: RangeTable) -> ColumnChunks:
-    numbers = ranges.get_step_numbers()
-    is_wait = f"nameId IN ({', '.join(map(str, names))})"
+def _iterate_gpu_synchronize_columns(
+    path: Path, function_name_by_id: dict[int, str], ranges: RangeTable
+) -> ColumnChunks:
+    numbers = ranges.get_step_per_range()
+    is_wait = f"nameId IN ({', '.join(map(str, function_name_by_id))})"
     columns = ("nameId", "start", "end", "globalTid")
     with open_export(path) as database:
-        for piece in iterate_integer_columns(database, RUNTIME, *columns, condition=is_wait):
+        for piece in iterate_integer_columns(database, RUNTIME, *columns, sql_condition=is_wait):
             name, start, end, thread = piece[:, (piece[1] != NULL) & (piece[2] >= piece[1])]
             moments = SpanArrays(thread & PROCESS_BITS, thread, start, start)
             steps = numbers[ranges.attribution.find_ranges_around_calls(moments).step]
             nothing = [None] * len(name)
             yield (
-                [names[number] for number in name.tolist()],
+                [function_name_by_id[number] for number in name.tolist()],
                 start.tolist(),
                 (end - start).tolist(),
                 *(nothing,) * 5,
-                list_with_blanks(steps, steps == NOBODY),
-                list_with_blanks(thread & ~PROCESS_BITS, thread == NULL),
+                convert_to_list_with_none(steps, steps == NOBODY),
+                convert_to_list_with_none(thread & ~PROCESS_BITS, thread == NULL),
                 nothing,
             )
 

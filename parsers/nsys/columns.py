@@ -18,18 +18,19 @@ ROWS_TOGETHER = 1 << 14
 
 
 def read_integer_columns(
-    database: Database, table: str, *names: str, condition: str = "TRUE"
+    database: Database, table: str, *names: str, sql_condition: str = "TRUE"
 ) -> Integers:
     """Return these columns of the table, one row of the array each; empty ones without the
     table."""
     nothing = np.empty((len(names), 0), np.int64)
     return np.concatenate(
-        [nothing, *iterate_integer_columns(database, table, *names, condition=condition)], axis=1
+        [nothing, *iterate_integer_columns(database, table, *names, sql_condition=sql_condition)],
+        axis=1,
     )
 
 
 def iterate_integer_columns(
-    database: Database, table: str, *names: str, condition: str = "TRUE"
+    database: Database, table: str, *names: str, sql_condition: str = "TRUE"
 ) -> Iterator[Integers]:
     """Yield the columns some rows at a time, in the order of the table; nothing without it."""
     if table not in database.tables:
@@ -39,14 +40,14 @@ def iterate_integer_columns(
         f"CASE WHEN typeof({column}) = 'integer' THEN {column} ELSE {NULL} END"
         for column in columns
     )
-    query = f"SELECT {values} FROM {table} NOT INDEXED WHERE {condition} ORDER BY rowid"
+    query = f"SELECT {values} FROM {table} NOT INDEXED WHERE {sql_condition} ORDER BY rowid"
     cursor = database.connection.execute(query)
     while rows := cursor.fetchmany(ROWS_TOGETHER):
         numbers = np.fromiter(chain.from_iterable(rows), np.int64, len(rows) * len(names))
         yield np.ascontiguousarray(numbers.reshape(-1, len(names)).T)
 
 
-def refuse_null_values(table: str, values: Integers) -> None:
+def raise_if_null_values(table: str, values: Integers) -> None:
     """Raise sqlite3.DatabaseError for a value that is not known: the file is damaged, and SQLite
     did not notice."""
     if (values == NULL).any():

@@ -78,20 +78,22 @@ def read_export(path: Path) -> Report:
                 "report"
             )
             raise ReportError(path, TOOL, reason, newer)
-        damage = gaps.find_unreadable_parts(database)
+        damage = gaps.find_unreadable_tables_and_columns(database)
         version, schema = machine.read_nsys_and_schema_versions(database)
         devices, device_gaps = machine.read_devices(database)
         ranges = nsys_ranges.load_range_table(database)
-        work = nsys_kernels.attribute_gpu_work(database, ranges)
+        work = nsys_kernels.attribute_gpu_work_to_ranges(database, ranges)
         kernels = work.launched[KERNEL]
         copies = {table: work.launched[table].around.layer for table in (MEMCPY, MEMSET)}
-        operators = _read_operators(ranges, kernels)
+        operators = _collect_operator_shapes(ranges, kernels)
         api_calls = calls.sum_api_calls(database, ranges)
         copied = sum(map(len, copies.values()))
         threads = work.threads | nsys_kernels.find_distinct_values(ranges.spans.thread)
         unknown_gpu_time = gaps.explain_unknown_gpu_time(database, kernels, api_calls)
-        gpu_times = work.gpu.compute_sums_and_spans(is_known=unknown_gpu_time is None)
-        has_metrics = database.has_values(GPU_METRICS) and database.has_values(METRIC_NAMES)
+        gpu_times = work.gpu.compute_gpu_times_and_spans(has_launch_calls=unknown_gpu_time is None)
+        has_metrics = database.has_row_or_value(GPU_METRICS) and database.has_row_or_value(
+            METRIC_NAMES
+        )
         return Report(
             tool=TOOL,
             path=path,
@@ -100,22 +102,24 @@ def read_export(path: Path) -> Report:
             else "nsys SQLite, without a schema version (up to 2021.3)",
             tool_version=version,
             devices=devices,
-            environment={**machine.read_environment(database), **operators.environment},
+            environment={**machine.read_versions_and_host_facts(database), **operators.environment},
             kernels=nsys_kernels.read_kernels(path, database, kernels, ranges),
             copies=_read_copies(path, copies, ranges),
             ranges=ColumnRecords(Range, partial(ranges.iterate_range_columns, gpu_times)),
-            samples=_read_samples(path) if has_metrics else (),
+            samples=_read_gpu_metric_samples(path) if has_metrics else (),
             summaries=tuple(_summarize_metrics_and_events(database, has_metrics=has_metrics)),
             api_calls=api_calls,
             threads=machine.read_thread_names(database, threads),
             ops=operators.ops,
-            op_calls=calls.read_wait_calls(path, database, ranges),
+            op_calls=calls.read_gpu_synchronize_calls(path, database, ranges),
             graph_launches=kernels.graphs,
             gaps=(
                 *damage,
                 *device_gaps,
-                *gaps.find_gaps(database, ranges, kernels, unknown_gpu_time),
-                *gaps.find_lost_work(kernels, copied, api_calls, database.has_values(GRAPH)),
+                *gaps.describe_missing_data(database, ranges, kernels, unknown_gpu_time),
+                *gaps.find_lost_kernels_and_copies(
+                    kernels, copied, api_calls, database.has_row_or_value(GRAPH)
+                ),
                 *gaps.find_unread_tables(database),
                 *operators.gaps,
             ),
@@ -123,12 +127,12 @@ def read_export(path: Path) -> Report:
                 *machine.read_nsys_messages(database),
                 *gaps.warn_unknown_tables_and_schema(database),
             ),
-            started_at=machine.read_session_start(database),
+            started_at=machine.read_session_start_utc(database),
             duration_ns=machine.read_capture_duration_ns(database),
         )
 
 
-def _read_samples(path: Path) -> Iterator[Sample]:
+def _read_gpu_metric_samples(path: Path) -> Iterator[Sample]:
     with open_export(path) as database:
         for moment, busy, hertz, gpu in database.connection.execute(SAMPLES):
             yield Sample(moment, busy, None, None, None, None, hertz, gpu)
@@ -146,32 +150,34 @@ def _summarize_metrics_and_events(database: Database, *, has_metrics: bool) -> I
         yield Summary(f"{device} metric: {name}, mean", mean, unit)
         yield Summary(f"{device} metric: {name}, highest", highest, unit)
     for table, name in COUNTED.items():
-        if database.has_values(table):
+        if database.has_row_or_value(table):
             if database.has_table_with_columns(table, "numberOfPageFaults"):
                 (faults,) = query(f"SELECT sum(numberOfPageFaults) FROM {table}").fetchone()
                 yield Summary(name, faults, None)
                 name += ", groups"
             yield Summary(name, database.count_rows(table), None)
-    if database.has_values(GRAPH):
+    if database.has_row_or_value(GRAPH):
         launches, time = query(f"SELECT count(*), sum(end - start) FROM {GRAPH}").fetchone()
         yield Summary("CUDA graphs: launches recorded as one unit", launches, None)
         yield Summary("CUDA graphs: GPU time of these", time, "ns")
 
 
-def _read_operators(ranges: RangeTable, kernels: TableLaunches) -> OperatorShapes:
+def _collect_operator_shapes(ranges: RangeTable, kernels: TableLaunches) -> OperatorShapes:
     if ranges.operators is not None:
         innermost = kernels.around.innermost
         launchers = innermost[innermost != NOBODY].tolist() if len(innermost) else None
-        return ranges.operators.collect_operators(launchers)
+        return ranges.operators.collect_operator_shapes(launchers)
     has_layers = any(label.layer for label in ranges.labels)
     return OperatorShapes(
-        gaps=() if has_layers else nsys_operators.find_missing_shapes(ranges.names)
+        gaps=() if has_layers else nsys_operators.explain_missing_operator_shapes(ranges.names)
     )
 
 
-def _read_copies(path: Path, layers: Mapping[str, Integers], ranges: RangeTable) -> Iterator[Copy]:
+def _read_copies(
+    path: Path, layer_ranges_by_table: Mapping[str, Integers], ranges: RangeTable
+) -> Iterator[Copy]:
     """Yield copies, then memsets. ``layers``: for each row of a table, the range of its layer."""
-    names = ranges.get_label_field("layer")
+    names = ranges.get_label_field_per_range("layer")
     with open_export(path) as database:
         kind_names: dict[object, str] = {"memset": "memset", **COPY_KINDS}
         # since 3.0.0
@@ -191,7 +197,7 @@ def _read_copies(path: Path, layers: Mapping[str, Integers], ranges: RangeTable)
             kind = "copyKind" if database.has_table_with_columns(table, "copyKind") else "'memset'"
             selected = ", ".join([kind, start, f"{end} - {start}", *columns])
             rows = database.connection.execute(f"SELECT {selected} FROM {table} NOT INDEXED")
-            for row, layer in zip(rows, names[layers[table]].tolist(), strict=True):
+            for row, layer in zip(rows, names[layer_ranges_by_table[table]].tolist(), strict=True):
                 code, begin, length, size, from_kind, to_kind, from_gpu, to_gpu, gpu, stream = row
                 is_peer = None not in (from_gpu, to_gpu) and from_gpu != to_gpu
                 other_gpu = to_gpu if gpu == from_gpu else from_gpu

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 
 from perfctl.parsers.attribution import NEVER, NOBODY
 from perfctl.parsers.common.doubts import (
-    note_newer_version,
+    make_newer_version_note,
+    make_unknown_names_warning,
     split_words,
-    warn_not_understood,
 )
-from perfctl.parsers.common.sqlite import Database, find_unreadable_columns
+from perfctl.parsers.common.sqlite import Database, list_unreadable_column_gaps
 from perfctl.parsers.nsys import calls, tables
 from perfctl.parsers.nsys.kernels import TableLaunches
 from perfctl.parsers.nsys.machine import read_nsys_and_schema_versions
@@ -88,11 +88,11 @@ _COPY = re.compile(r"(?:cuda|cu|hip)Mem(?:cpy(?!Batch)|set)\w*\Z")
 """Names of calls that move or set memory; others of the kind move several pieces at once."""
 
 
-def find_unreadable_parts(database: Database) -> tuple[Gap, ...]:
+def find_unreadable_tables_and_columns(database: Database) -> tuple[Gap, ...]:
     """Return a gap for each column and table that cannot be read whole. Raises sqlite3.Error."""
     # nsys leaves out tables without rows, but for that of the strings
     always = {name: ALWAYS[name] for name in ALWAYS if name in {STRINGS, *database.tables}}
-    return tuple(find_unreadable_columns(database, CHECKED, always))
+    return tuple(list_unreadable_column_gaps(database, CHECKED, always))
 
 
 def explain_unknown_gpu_time(
@@ -100,9 +100,9 @@ def explain_unknown_gpu_time(
 ) -> str | None:
     """Return why the GPU time of ranges is not known; None if it is."""
     kernel_count = len(kernels.around.innermost)
-    if not database.has_values(RUNTIME):
+    if not database.has_row_or_value(RUNTIME):
         reason = "the report has no CUDA calls"
-    elif database.has_values(GRAPH) or kernel_count > kernels.unlaunched:
+    elif database.has_row_or_value(GRAPH) or kernel_count > kernels.unlaunched:
         return None
     elif kernel_count or _count_calls(calls, _LAUNCH):
         reason = "no launch call has its kernel in the report"
@@ -115,7 +115,7 @@ def _count_calls(calls: Sequence[ApiCall], name: re.Pattern[str]) -> int:
     return sum(call.calls or 0 for call in calls if call.domain == "cuda" and name.match(call.name))
 
 
-def find_gaps(
+def describe_missing_data(
     database: Database, ranges: RangeTable, kernels: TableLaunches, unknown_gpu_time: str | None
 ) -> Iterator[Gap]:
     """Yield one Gap per reason."""
@@ -126,7 +126,7 @@ def find_gaps(
             "not_available",
             "nsys exports up to 2021.3 do not state the version",
         )
-    yield from _find_missing_kernel_gaps(database, count)
+    yield from _explain_missing_kernels_and_copies(database, count)
     if not len(ranges.kind):
         reason = (
             "no NVTX range was recorded: the program has no annotations, or NVTX was not traced"
@@ -136,8 +136,8 @@ def find_gaps(
         reason = f"{unended} of {len(ranges.kind)} ranges never ended in the capture"
         yield Gap("range:duration", "not_available", reason)
     if count:
-        yield from _find_layer_gaps(database, ranges, kernels)
-    if database.has_values(tables.NVTX, "binaryData"):
+        yield from _explain_missing_layers_and_steps(database, ranges, kernels)
+    if database.has_row_or_value(tables.NVTX, "binaryData"):
         reason = (
             "the program passed values in a binary form (NVTX_PAYLOAD_SCHEMAS), which perfctl "
             "does not read"
@@ -147,12 +147,15 @@ def find_gaps(
         yield Gap("range:gpu_ns", "not_collected", unknown_gpu_time)
 
 
-def find_lost_work(
-    kernels: TableLaunches, copies: int, calls: Sequence[ApiCall], has_graphs: bool
+def find_lost_kernels_and_copies(
+    kernels: TableLaunches,
+    copy_count: int,
+    calls: Sequence[ApiCall],
+    has_unexpanded_graph_launches: bool,
 ) -> Iterator[Gap]:
     """Yield a gap where calls launched kernels or, though all kernels are there, started copies
     that the report does not have."""
-    if has_graphs:
+    if has_unexpanded_graph_launches:
         return
     count = len(kernels.around.innermost) - kernels.unlaunched
     launches, moved = _count_calls(calls, _LAUNCH), _count_calls(calls, _COPY)
@@ -160,31 +163,31 @@ def find_lost_work(
         which = f"{launches - count:,} of {launches:,} launch calls"
         reason = f"{which} have no kernel in the report: it ended after the capture, or was lost"
         yield Gap("kernel", "not_available", reason)
-    elif launches == count and 0 < copies < moved:
+    elif launches == count and 0 < copy_count < moved:
         reason = (
-            f"{moved - copies:,} of {moved:,} calls that copy or set memory have no matching "
+            f"{moved - copy_count:,} of {moved:,} calls that copy or set memory have no matching "
             "operation in the report: it had no bytes, or was lost"
         )
         yield Gap("copy", "not_available", reason)
 
 
-def _find_missing_kernel_gaps(database: Database, count: int) -> Iterator[Gap]:
-    traced, reason = database.has_values(RUNTIME), ""
-    if database.has_values(GRAPH):
+def _explain_missing_kernels_and_copies(database: Database, kernel_count: int) -> Iterator[Gap]:
+    traced, reason = database.has_row_or_value(RUNTIME), ""
+    if database.has_row_or_value(GRAPH):
         reason = (
             "CUDA graphs were recorded as one unit, without their kernels. Record with "
             "--cuda-graph-trace=node"
         )
-    elif not count and traced:
+    elif not kernel_count and traced:
         reason = _explain_no_kernel(database)
-    elif not count:
+    elif not kernel_count:
         reason = (
             "no CUDA activity was recorded: the program did not use a GPU, CUDA was not traced, or "
             "the tracing failed (see the messages of nsys)"
         )
     if reason:
         yield Gap("kernel", "not_collected", reason)
-    if not (count or any(map(database.has_values, (RUNTIME, MEMCPY, MEMSET)))):
+    if not (kernel_count or any(map(database.has_row_or_value, (RUNTIME, MEMCPY, MEMSET)))):
         yield Gap("copy", "not_collected", "no CUDA activity was recorded, and therefore no copies")
 
 
@@ -213,11 +216,11 @@ def _explain_no_kernel(database: Database) -> str:
     return f"no kernel ran: the launching calls returned {errors}"
 
 
-def _find_layer_gaps(
+def _explain_missing_layers_and_steps(
     database: Database, ranges: RangeTable, kernels: TableLaunches
 ) -> Iterator[Gap]:
     count, unlaunched = len(kernels.around.innermost), kernels.unlaunched
-    if not database.has_values(RUNTIME):
+    if not database.has_row_or_value(RUNTIME):
         reason = (
             "the report has no CUDA calls, so perfctl cannot assign kernels to ranges (nsys "
             "profile --trace=cuda,nvtx)"
@@ -244,7 +247,9 @@ def _find_layer_gaps(
     elif (outside := int((kernels.around.layer == NOBODY).sum()) - unlaunched) > 0:
         reason = f"{outside} of {count} kernels were launched outside of every layer's range"
         yield Gap(
-            "layer", "not_available", f"{reason}{_describe_uncaptured_graphs(database, kernels)}"
+            "layer",
+            "not_available",
+            f"{reason}{_describe_uncaptured_graph_kernels(database, kernels)}",
         )
     if not any(label.step is not None for label in ranges.labels):
         yield Gap(
@@ -254,7 +259,7 @@ def _find_layer_gaps(
         )
 
 
-def _describe_uncaptured_graphs(database: Database, kernels: TableLaunches) -> str:
+def _describe_uncaptured_graph_kernels(database: Database, kernels: TableLaunches) -> str:
     """How many of the kernels are of graphs whose capture the report does not have."""
     if kernels.graphs:
         lost = sum(launch.kernels - launch.matched for launch in kernels.graphs)
@@ -273,10 +278,10 @@ def warn_unknown_tables_and_schema(database: Database) -> tuple[Diagnostic, ...]
     version, schema = read_nsys_and_schema_versions(database)
     schemas = [schema] if schema and re.match(r"\d+\.", schema) else []
     schemas = [schema for schema in schemas if not schema.startswith(_LAYOUTS)]
-    unknown = database.find_unknown_parts(COLUMNS, OTHER_TABLES, OTHER_FAMILIES)
-    warnings = warn_not_understood({"schema version": schemas, **unknown})
+    unknown = database.find_unknown_tables_and_columns(COLUMNS, OTHER_TABLES, OTHER_FAMILIES)
+    warnings = make_unknown_names_warning({"schema version": schemas, **unknown})
     product = f"nsys {version}, schema" if version else "nsys schema"
-    notes = () if schemas else note_newer_version(product, schema, NEWEST_SCHEMA)
+    notes = () if schemas else make_newer_version_note(product, schema, NEWEST_SCHEMA)
     return (*warnings, *notes)
 
 

@@ -31,14 +31,14 @@ from perfctl.parsers.common.sqlite import Database, sql_integer
 from perfctl.parsers.nsys.columns import (
     NULL,
     iterate_integer_columns,
+    raise_if_null_values,
     read_integer_columns,
-    refuse_null_values,
 )
 from perfctl.parsers.nsys.ranges import (
     PROCESS_BITS,
     GpuTimeByRange,
     RangeTable,
-    list_with_blanks,
+    convert_to_list_with_none,
     make_object_array,
 )
 from perfctl.parsers.nsys.tables import (
@@ -154,32 +154,35 @@ class _CreatedNodes(NamedTuple):
     """Whether that first creation is in the report."""
 
 
-def attribute_gpu_work(database: Database, ranges: RangeTable) -> AttributedWork:
+def attribute_gpu_work_to_ranges(database: Database, ranges: RangeTable) -> AttributedWork:
     """Return what the GPU work of a report belongs to. Calls that launched none of it are only
     counted."""
     created = _find_created_graph_nodes(database, ranges)
     work = {
-        table: _read_work_columns(database, table, has_nodes=created is not None)
+        table: _read_gpu_work_columns(database, table, reads_graph_nodes=created is not None)
         for table in (KERNEL, MEMCPY, MEMSET, GRAPH)
     }
     gpu = GpuTimeByRange(ranges)
     correlations = FirstIdIndex(np.concatenate([rows.correlation for rows in work.values()]))
-    calls = _read_launch_calls(database, correlations, ranges, gpu.keeps_calls)
+    calls = _read_launch_calls(database, correlations, ranges, gpu.needs_call_spans)
     launched = {
-        table: _match_work_with_calls(rows, calls, gpu, created) for table, rows in work.items()
+        table: _match_work_with_launch_calls(rows, calls, gpu, created)
+        for table, rows in work.items()
     }
     if created is not None:
         kernels = launched[KERNEL]
-        graphs = _find_graph_launches(work[KERNEL], kernels.around, ranges, created)
+        graphs = _summarize_graph_launches(work[KERNEL], kernels.around, ranges, created)
         launched[KERNEL] = kernels._replace(graphs=tuple(graphs))
     return AttributedWork(launched, gpu, calls.threads)
 
 
-def _read_work_columns(database: Database, table: str, *, has_nodes: bool) -> _WorkColumns:
+def _read_gpu_work_columns(
+    database: Database, table: str, *, reads_graph_nodes: bool
+) -> _WorkColumns:
     names = ["globalPid", "correlationId", "start", "end"]
     # read only if needed: it is one of the last columns
     process, correlation, start, end, *nodes = read_integer_columns(
-        database, table, *names, *["graphNodeId"] * has_nodes
+        database, table, *names, *["graphNodeId"] * reads_graph_nodes
     )
     if len(process) and process.min() == process.max():  # without memory for each
         process = np.broadcast_to(process[0], len(process))
@@ -191,7 +194,7 @@ def _read_work_columns(database: Database, table: str, *, has_nodes: bool) -> _W
 
 
 def _read_launch_calls(
-    database: Database, correlations: FirstIdIndex, ranges: RangeTable, keeps_spans: bool
+    database: Database, gpu_work_correlations: FirstIdIndex, ranges: RangeTable, keeps_spans: bool
 ) -> _LaunchCalls:
     """Read all calls of the CUDA API, and keep those that launched the work with these ids; none if
     they were not traced."""
@@ -205,9 +208,11 @@ def _read_launch_calls(
     ):
         threads |= find_distinct_values(thread)
         stated = (correlation != NULL) & (thread != NULL)
-        refuse_null_values(RUNTIME, start[stated])
+        raise_if_null_values(RUNTIME, start[stated])
         callers |= find_distinct_values((thread & PROCESS_BITS)[stated])
-        rows = np.flatnonzero(stated & (correlations.find_first_equal(correlation) != NOBODY))
+        rows = np.flatnonzero(
+            stated & (gpu_work_correlations.find_first_equal(correlation) != NOBODY)
+        )
         caller, begins = thread[rows], start[rows]
         ends = np.where(end[rows] == NULL, begins, end[rows])
         calls = SpanArrays(caller & PROCESS_BITS, caller, begins, ends)
@@ -225,8 +230,11 @@ def _read_launch_calls(
     )
 
 
-def _match_work_with_calls(
-    work: _WorkColumns, calls: _LaunchCalls, gpu: GpuTimeByRange, created: _CreatedNodes | None
+def _match_work_with_launch_calls(
+    work: _WorkColumns,
+    calls: _LaunchCalls,
+    gpu_time_by_range: GpuTimeByRange,
+    created: _CreatedNodes | None,
 ) -> TableLaunches:
     process = work.process
     if calls.only_process is not None:  # then it can only be that one
@@ -236,7 +244,9 @@ def _match_work_with_calls(
         *(np.append(values, np.int32(NOBODY))[call] for values in calls.around)
     )
     captured = np.zeros(len(call), bool)
-    gpu.add_operations(enclosing.innermost, call, calls.spans, work.start, work.length)
+    gpu_time_by_range.add_gpu_operations(
+        enclosing.innermost, call, calls.spans, work.start, work.length
+    )
     if created is not None:
         layer = np.append(created.layers, NOBODY)[created.nodes.find_call_index(process, work.node)]
         captured = layer != NOBODY
@@ -280,7 +290,7 @@ def _find_created_graph_nodes(database: Database, ranges: RangeTable) -> _Create
     return _CreatedNodes(nodes, np.append(enclosing.layer, NOBODY)[first], first != NOBODY)
 
 
-def _find_graph_launches(
+def _summarize_graph_launches(
     work: _WorkColumns, enclosing: EnclosingRanges, ranges: RangeTable, created: _CreatedNodes
 ) -> Iterator[GraphLaunch]:
     """Yield one record per launch of a graph, in the order of its first kernel."""
@@ -296,7 +306,7 @@ def _find_graph_launches(
     node = created.nodes.find_call_index(process, work.node[rows])
     matched = np.bincount(group, np.append(created.is_captured, False)[node]).astype(np.int64)
     kernels, untimed = np.bincount(group), np.bincount(group, length < 0) > 0
-    steps = ranges.get_step_numbers()[enclosing.step[rows]]
+    steps = ranges.get_step_per_range()[enclosing.step[rows]]
     times = np.zeros(len(first), np.int64)
     np.add.at(times, group, length)
     for index in np.argsort(first, kind="stable").tolist():
@@ -344,7 +354,7 @@ def read_kernels(
         _build_sql_of_kernel_fields(database),
         NAMES[0],
         names,
-        partial(_find_rows_with_equal_labels, first, launched, ranges),
+        partial(_iterate_same_layer_row_runs, first, launched, ranges),
         layers,
         records,
     )
@@ -365,23 +375,25 @@ def _read_kernel_names(database: Database) -> dict[int, tuple[str, str | None]] 
 
 
 def _build_sql_of_kernel_fields(
-    database: Database, sql_of: Callable[[str], str] = str
+    database: Database, column_to_sql: Callable[[str], str] = str
 ) -> dict[str, str]:
     """Return field of Kernel -> its SQL, of those that this version's table has. ``sql_of``: of a
     column; a store itself looks for values that are no integers."""
     fields = {
-        field: f"nullif({sql_of(column)}, 0)" if field in OFTEN_ZERO else sql_of(column)
+        field: f"nullif({column_to_sql(column)}, 0)"
+        if field in OFTEN_ZERO
+        else column_to_sql(column)
         for field, column in COLUMNS.items()
         if database.has_table_with_columns(KERNEL, column)
     }
     if database.has_table_with_columns(KERNEL, "start", "end"):
-        fields["duration_ns"] = f"{sql_of('end')} - {sql_of('start')}"
+        fields["duration_ns"] = f"{column_to_sql('end')} - {column_to_sql('start')}"
     if database.has_table_with_columns(KERNEL, "globalPid"):
         fields["process"] = _PROCESS
     return fields
 
 
-def _find_rows_with_equal_labels(
+def _iterate_same_layer_row_runs(
     first_row: int, launched: TableLaunches, ranges: RangeTable
 ) -> Iterator[Sequence[Sequence[int]]]:
     """A layer launches several kernels, so these are a fraction of all rows. The number of a layer
@@ -389,7 +401,7 @@ def _find_rows_with_equal_labels(
     enclosing, names, steps = (
         launched.around,
         np.append(ranges.name, NOBODY),
-        ranges.get_step_numbers(),
+        ranges.get_step_per_range(),
     )
     for first in range(0, len(enclosing.innermost), TOGETHER):
         part = slice(first, first + TOGETHER)
@@ -409,7 +421,7 @@ def _iterate_kernel_columns(
 ) -> ColumnChunks:
     enclosing = launched.around
     layers, directions, steps = (
-        ranges.get_label_field(field) for field in ("layer", "direction", "step")
+        ranges.get_label_field_per_range(field) for field in ("layer", "direction", "step")
     )
     sources = make_object_array(["range" if layer is not None else None for layer in layers])
     with open_export(path) as database:
@@ -436,7 +448,7 @@ def _iterate_kernel_columns(
                 directions[layer].tolist(),
                 steps[enclosing.step[part]].tolist(),
                 source.tolist(),
-                list_with_blanks(innermost, innermost == NOBODY),
+                convert_to_list_with_none(innermost, innermost == NOBODY),
                 *columns,
             )
             first += len(rows)

@@ -32,7 +32,7 @@ def read_nsys_and_schema_versions(database: Database) -> tuple[str | None, str |
     return facts.get("EXPORT_PRODUCT_VERSION"), facts.get("EXPORT_SCHEMA_VERSION")
 
 
-def read_environment(database: Database) -> dict[str, str]:
+def read_versions_and_host_facts(database: Database) -> dict[str, str]:
     """Return facts about versions and the host, from the keys named here only."""
     version, schema = read_nsys_and_schema_versions(database)
     facts = {"nsys": version, "nsys_schema": schema, **_read_host_facts(database)}
@@ -55,7 +55,7 @@ def _read_host_facts(database: Database) -> dict[str, str | None]:
     return facts
 
 
-def read_thread_names(database: Database, numbers: set[int]) -> tuple[Thread, ...]:
+def read_thread_names(database: Database, global_thread_ids: set[int]) -> tuple[Thread, ...]:
     """Names of these threads (globalTid); the file holds those of all other programs, too."""
     if not database.has_table_with_columns("ThreadNames", "nameId", "globalTid"):
         return ()
@@ -63,7 +63,7 @@ def read_thread_names(database: Database, numbers: set[int]) -> tuple[Thread, ..
     names = {
         number: strings[name]
         for name, number in database.read_rows("ThreadNames", "nameId", "globalTid")
-        if isinstance(number, int) and number in numbers
+        if isinstance(number, int) and number in global_thread_ids
     }
     return tuple(
         Thread(number >> 24 & 0xFFFFFF, number & 0xFFFFFF, name)
@@ -72,7 +72,7 @@ def read_thread_names(database: Database, numbers: set[int]) -> tuple[Thread, ..
     )
 
 
-def read_session_start(database: Database) -> str | None:
+def read_session_start_utc(database: Database) -> str | None:
     """Return the start of the session, UTC, ISO 8601."""
     rows = database.read_rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")
     starts = [epoch for (epoch,) in rows if isinstance(epoch, int) and epoch > 0]
@@ -138,7 +138,7 @@ def _read_target_info_gpu(
     ordinals. ``cuda_devices``: process, GPU, ordinal."""
     table = "TARGET_INFO_GPU"
     if not database.has_table_with_columns(table, "id"):  # 2020.x names the GPUs and no more
-        if not database.has_values("TARGET_INFO_CUDA_GPU"):
+        if not database.has_row_or_value("TARGET_INFO_CUDA_GPU"):
             for index, name in database.read_rows(table, "deviceId", "name"):
                 if isinstance(index, int):
                     yield Device(_text_or_none(name), "gpu", index)

@@ -66,19 +66,24 @@ class OperatorRanges(NamedTuple):
     owners: Mapping[int, OperatorRow]
     """Operator that counts -> its row."""
 
-    def collect_operators(self, launchers: Iterable[int] | None) -> OperatorShapes:
+    def collect_operator_shapes(self, launching_ranges: Iterable[int] | None) -> OperatorShapes:
         """``launchers``: the innermost range around each launch of a kernel; None where no kernel
         was recorded."""
-        return self.rows.collect_operators(lambda index: (self.owners[index], None), (), launchers)
+        return self.rows.collect_operator_shapes(
+            lambda index: (self.owners[index], None), (), launching_ranges
+        )
 
 
 def read_operator_ranges(
-    texts: Sequence[str], name: Sequence[int], process: Sequence[int], parents: Sequence[int]
+    texts: Sequence[str],
+    text_indices: Sequence[int],
+    process_ids: Sequence[int],
+    parent_indices: Sequence[int],
 ) -> OperatorRanges:
     """``name``: which of ``texts`` each range has; all other arrays have one element a range, in
     order of start."""
-    kinds = list(map(_parse_range_text, texts))
-    ranges = [kinds[code] for code in name]
+    kinds = list(map(_parse_operator_range_text, texts))
+    ranges = [kinds[code] for code in text_indices]
     backward = [index for index, operator in enumerate(ranges) if _NODE.match(operator.operator)]
     calls = {
         index: operator.call
@@ -90,9 +95,11 @@ def read_operator_ranges(
         for index, operator in enumerate(ranges)
         if operator.is_function and operator.call is not None
     }
-    next_inputs = _find_inputs_of_next_function(inputs, process, parents)
+    next_inputs = _find_next_function_input_shapes(inputs, process_ids, parent_indices)
     names = [operator.operator for operator in ranges]
-    rows = OperatorRows(names, parents, range(len(ranges)), calls, set(backward), next_inputs)
+    rows = OperatorRows(
+        names, parent_indices, range(len(ranges)), calls, set(backward), next_inputs
+    )
     labels: dict[int, RangeName] = {}
     made_by: dict[tuple[int, int | None], str | None] = {}
     for index, owner in enumerate(rows.owners):
@@ -103,15 +110,15 @@ def read_operator_ranges(
             labels[index] = RangeName(row, "forward")
         if ranges[index].number is not None:
             # of several the last one begins at the node's own operator
-            made_by[process[index], ranges[index].number] = row
+            made_by[process_ids[index], ranges[index].number] = row
     for index in backward:
-        if (row := made_by.get((process[index], ranges[index].number))) is not None:
+        if (row := made_by.get((process_ids[index], ranges[index].number))) is not None:
             labels[index] = RangeName(row, "backward")
     owners = {}
     for index in rows.shapes:
         outer = index
         while outer >= 0 and outer not in labels:
-            outer = parents[outer]
+            outer = parent_indices[outer]
         if outer < 0:
             outer, direction = index, "backward" if rows.inside[index] else "forward"
             labels[index] = RangeName(rows.labels[index], direction)
@@ -119,7 +126,7 @@ def read_operator_ranges(
     return OperatorRanges(rows, labels, owners)
 
 
-def _parse_range_text(text: str) -> _OperatorText:
+def _parse_operator_range_text(text: str) -> _OperatorText:
     if text.startswith("{'mod': ") and len(text) <= _LONGEST:
         with suppress(ValueError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError):
             function = ast.literal_eval(text)
@@ -144,7 +151,7 @@ def _parse_range_text(text: str) -> _OperatorText:
     )
 
 
-def _find_inputs_of_next_function(
+def _find_next_function_input_shapes(
     inputs: Mapping[int, Shape], process: Sequence[int], parents: Sequence[int]
 ) -> dict[int, Shape]:
     """Return function -> shape of the first tensor of the function that comes next in its process,
@@ -168,7 +175,7 @@ def has_operator_shapes(text: str) -> bool:
     return any(sign in text for sign in _SHAPES)
 
 
-def find_missing_shapes(texts: Iterable[str]) -> tuple[Gap, ...]:
+def explain_missing_operator_shapes(texts: Iterable[str]) -> tuple[Gap, ...]:
     """Return a gap if operators are among the ranges without their shapes."""
     reason = "the operators' ranges have no shapes. Use emit_nvtx(record_shapes=True)"
     gap = Gap("op_shape", "not_collected", reason)

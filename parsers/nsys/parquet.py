@@ -53,7 +53,9 @@ def _load_table_into_sqlite(connection: sqlite3.Connection, file: Path) -> None:
     if not schema.names:
         return
     table = quote_sql_name(file.stem)
-    columns = ", ".join(f"{quote_sql_name(field.name)} {_sql_type(field.type)}" for field in schema)
+    columns = ", ".join(
+        f"{quote_sql_name(field.name)} {_map_arrow_to_sql_type(field.type)}" for field in schema
+    )
     connection.execute(f"CREATE TABLE {table} ({columns})")
     insert = f"INSERT INTO {table} VALUES ({', '.join('?' * len(schema.names))})"
     for batch in batches:
@@ -79,7 +81,7 @@ def _open_schema_and_batches(file: Path) -> tuple[Any, Iterable[Any]]:
     return reader.schema, reader if is_stream else map(reader.get_batch, indices)
 
 
-def _sql_type(kind: Any) -> str:
+def _map_arrow_to_sql_type(kind: Any) -> str:
     """Return the type that the SQLite export declares."""
     types = import_module("pyarrow.types")
     if types.is_integer(kind) or types.is_boolean(kind):

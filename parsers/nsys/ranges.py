@@ -26,7 +26,7 @@ from perfctl.parsers.attribution import (
 )
 from perfctl.parsers.common.sqlite import Database
 from perfctl.parsers.nsys import operators as nsys_operators
-from perfctl.parsers.nsys.columns import NULL, read_integer_columns, refuse_null_values
+from perfctl.parsers.nsys.columns import NULL, raise_if_null_values, read_integer_columns
 from perfctl.parsers.nsys.operators import OperatorRanges
 from perfctl.parsers.nsys.tables import NVTX, STRINGS
 from perfctl.records.bulk import ColumnChunks
@@ -60,27 +60,30 @@ class RangeTable(NamedTuple):
     operators: OperatorRanges | None = None
     """Where the ranges are PyTorch's operators, with their shapes."""
 
-    def get_label_field(self, field: str) -> Objects:
+    def get_label_field_per_range(self, field: str) -> Objects:
         """One field of RangeName for every range, and None at the end, where index NOBODY
         finds it."""
         values = make_object_array([*(getattr(label, field) for label in self.labels), None])
         return np.asarray(values[np.append(self.name, -1)], object)
 
-    def get_step_numbers(self) -> Integers:
+    def get_step_per_range(self) -> Integers:
         """Return the step of every range, NOBODY where its name is of no step; and NOBODY at
         the end."""
         steps = [NOBODY if label.step is None else label.step for label in self.labels]
         return np.append(np.array(steps, np.int64)[self.name], NOBODY)
 
-    def iterate_range_columns(self, gpu: Times) -> ColumnChunks:
+    def iterate_range_columns(self, gpu_times_and_spans: Times) -> ColumnChunks:
         """Yield the columns of one Range per range, numbered from 0 in this order; a parent comes
         before its children. ``gpu``: GPU time and span of each."""
         parent, depth = self.attribution.parents_and_depths
-        step_range, phase_range = self.attribution.find_steps_and_phases()
-        layers, directions = self.get_label_field("layer"), self.get_label_field("direction")
+        step_range, phase_range = self.attribution.find_step_and_phase_ranges()
+        layers, directions = (
+            self.get_label_field_per_range("layer"),
+            self.get_label_field_per_range("direction"),
+        )
         steps, phases = (
-            self.get_label_field("step")[step_range],
-            self.get_label_field("phase")[phase_range],
+            self.get_label_field_per_range("step")[step_range],
+            self.get_label_field_per_range("phase")[phase_range],
         )
         spans, names = self.spans, make_object_array(self.names)
         length = spans.end - spans.start
@@ -91,18 +94,18 @@ class RangeTable(NamedTuple):
             yield (
                 range(part.start, part.stop),
                 names[self.name[part]].tolist(),
-                self._name_domains(spans.process[part], self.domain[part]),
+                self._find_domain_names(spans.process[part], self.domain[part]),
                 spans.start[part].tolist(),
-                list_with_blanks(length[part], never[part]),
-                list_with_blanks(thread & ~PROCESS_BITS, thread == NOBODY),
-                list_with_blanks(depth[part], depth[part] == NOBODY),
-                list_with_blanks(parent[part], parent[part] == NOBODY),
+                convert_to_list_with_none(length[part], never[part]),
+                convert_to_list_with_none(thread & ~PROCESS_BITS, thread == NOBODY),
+                convert_to_list_with_none(depth[part], depth[part] == NOBODY),
+                convert_to_list_with_none(parent[part], parent[part] == NOBODY),
                 list(map(KINDS.__getitem__, self.kind[part].tolist())),
                 *(column[part].tolist() for column in (layers, directions, steps, phases)),
-                *(column[part] for column in gpu),
+                *(column[part] for column in gpu_times_and_spans),
             )
 
-    def _name_domains(self, process: Integers, domain: Integers) -> list[str | None]:
+    def _find_domain_names(self, process: Integers, domain: Integers) -> list[str | None]:
         if not domain.any():
             return [None] * len(domain)
         pairs = zip(process.tolist(), domain.tolist(), strict=True)
@@ -113,11 +116,11 @@ def load_range_table(database: Database) -> RangeTable:
     """Read NVTX_EVENTS; an empty table where there is none. Raises sqlite3.Error."""
     columns = ("start", "end", "eventType", "globalTid", "domainId", "endGlobalTid")
     start, end, kind, *other_columns = read_integer_columns(
-        database, NVTX, *columns, condition=_IS_RANGE
+        database, NVTX, *columns, sql_condition=_IS_RANGE
     )
-    name, names = _read_range_texts(database)
-    refuse_null_values(NVTX, start)
-    refuse_null_values(NVTX, kind)
+    name, names = _read_distinct_range_texts(database)
+    raise_if_null_values(NVTX, start)
+    raise_if_null_values(NVTX, kind)
     end = np.where(kind == MARK, start, np.where(end == NULL, NEVER, end))
     order = np.lexsort((np.negative(end), start))
     start, end, kind, name = (column[order] for column in (start, end, kind, name))
@@ -160,7 +163,7 @@ def load_range_table(database: Database) -> RangeTable:
     )
 
 
-def _read_range_texts(database: Database) -> tuple[Integers, list[str]]:
+def _read_distinct_range_texts(database: Database) -> tuple[Integers, list[str]]:
     """Return the number of each range's text, in the order of the table, and the texts."""
     if NVTX not in database.tables:
         return np.empty(0, np.int64), []
@@ -168,7 +171,8 @@ def _read_range_texts(database: Database) -> tuple[Integers, list[str]]:
     codes.default_factory = codes.__len__
     # each text is decoded once, below
     texts = database.connection.execute(
-        f"SELECT CAST({_sql_text(database)} AS BLOB) FROM {NVTX} NOT INDEXED WHERE {_IS_RANGE} "
+        f"SELECT CAST({_build_range_text_sql(database)} AS BLOB) FROM {NVTX} NOT INDEXED "
+        f"WHERE {_IS_RANGE} "
         "ORDER BY rowid"
     )
     name = np.fromiter(map(codes.__getitem__, chain.from_iterable(texts)), np.int64)
@@ -190,7 +194,7 @@ def _relabel_operator_ranges(
     return changed
 
 
-def _sql_text(database: Database) -> str:
+def _build_range_text_sql(database: Database) -> str:
     registered = "NULL"
     if database.has_table_with_columns(NVTX, "textId") and database.has_table_with_columns(
         STRINGS, "id", "value"
@@ -203,7 +207,8 @@ def _read_domain_names(database: Database) -> dict[tuple[int, int], str]:
     if not database.has_table_with_columns(NVTX, "domainId", "globalTid"):
         return {}
     rows = database.connection.execute(
-        f"SELECT globalTid & {PROCESS_BITS}, domainId, {_sql_text(database)} FROM {NVTX} WHERE "
+        f"SELECT globalTid & {PROCESS_BITS}, domainId, {_build_range_text_sql(database)} FROM "
+        f"{NVTX} WHERE "
         f"eventType = {DOMAIN_CREATE}"
     )
     return {(process, domain): name for process, domain, name in rows if name}
@@ -216,17 +221,17 @@ def make_object_array(values: Sequence[object]) -> Objects:
     return array
 
 
-def list_with_blanks(values: npt.NDArray[Any], blank: Flags) -> list[int | None]:
+def convert_to_list_with_none(values: npt.NDArray[Any], is_none: Flags) -> list[int | None]:
     """The values as Python integers, None where ``blank``."""
     numbers: list[int | None] = values.tolist()
-    for index in np.flatnonzero(blank).tolist():
+    for index in np.flatnonzero(is_none).tolist():
         numbers[index] = None
     return numbers
 
 
 class GpuTimeByRange:
-    """Sums and extremes of the GPU operations of every range; ``add_operations`` all of them,
-    then ``compute_sums_and_spans``."""
+    """Sums and extremes of the GPU operations of every range; ``add_gpu_operations`` all of them,
+    then ``compute_gpu_times_and_spans``."""
 
     def __init__(self, ranges: RangeTable) -> None:
         count, spans = len(ranges.kind), ranges.spans
@@ -246,31 +251,31 @@ class GpuTimeByRange:
             self._nest = IntervalNest(timed.thread, timed.start, timed.end)
 
     @property
-    def keeps_calls(self) -> bool:
-        """Whether ``add_operations`` needs the spans of the calls: some ranges cross, so no tree
-        says which ones are around a call."""
+    def needs_call_spans(self) -> bool:
+        """Whether ``add_gpu_operations`` needs the spans of the calls: some ranges cross, so no
+        tree says which ones are around a call."""
         return self._nest is not None
 
-    def add_operations(
+    def add_gpu_operations(
         self,
-        innermost: npt.NDArray[Any],
-        call: Integers,
-        calls: SpanArrays | None,
-        start: Integers,
-        length: Integers,
+        innermost_range: npt.NDArray[Any],
+        call_index: Integers,
+        call_spans: SpanArrays | None,
+        start_ns: Integers,
+        duration_ns: Integers,
     ) -> None:
         """Operations: the innermost range around each, the number of its launch call, when it began
         and how long it took; a length below 0 is not known."""
-        levels: Iterable[Integers] = [innermost]
-        if self._nest is not None and calls is not None:
-            spans = calls.select_spans(call)
-            places = self._nest.locate_starts(spans.thread, spans.start)
+        levels: Iterable[Integers] = [innermost_range]
+        if self._nest is not None and call_spans is not None:
+            spans = call_spans.select_spans(call_index)
+            places = self._nest.find_last_started_positions(spans.thread, spans.start)
             levels = (
                 self._numbers[numbers] for numbers in self._nest.iterate_outwards(places, spans.end)
             )
         for level in levels:
-            index = np.where(length < 0, NOBODY, level)
-            self._accumulate_sum_and_bounds(index, length, start, start + length)
+            index = np.where(duration_ns < 0, NOBODY, level)
+            self._accumulate_sum_and_bounds(index, duration_ns, start_ns, start_ns + duration_ns)
 
     def _accumulate_sum_and_bounds(
         self, index: Integers, total: Integers, first: Integers, last: Integers
@@ -279,7 +284,7 @@ class GpuTimeByRange:
         np.minimum.at(self._first, index, first)
         np.maximum.at(self._last, index, last)
 
-    def compute_sums_and_spans(self, is_known: bool) -> Times:
+    def compute_gpu_times_and_spans(self, has_launch_calls: bool) -> Times:
         """(time of its operations added up, from the first start to the last end) of every range.
         Call it once, last."""
         if self._nest is None:  # give each range's operations to the ranges around it
@@ -287,9 +292,11 @@ class GpuTimeByRange:
                 inner = np.flatnonzero(self._depth == level)
                 columns = (self._sum[inner], self._first[inner], self._last[inner])
                 self._accumulate_sum_and_bounds(self._parent[inner], *columns)
-        unknown = ~self._is_timed | (not is_known)
+        unknown = ~self._is_timed | (not has_launch_calls)
         span, is_empty = (self._last - self._first)[:-1], self._last[:-1] == -NEVER
-        return list_with_blanks(self._sum[:-1], unknown), list_with_blanks(span, unknown | is_empty)
+        return convert_to_list_with_none(self._sum[:-1], unknown), convert_to_list_with_none(
+            span, unknown | is_empty
+        )
 
 
 def _have_crossing_ranges(spans: SpanArrays, parent: Integers) -> bool:

@@ -61,7 +61,7 @@ def parse(path: Path) -> Report:
     TIMEOUT_S, and when the export cannot be read."""
     is_folder, nsys = path.is_dir(), shutil.which("nsys")
     if nsys is None and not is_folder:
-        version = _find_writing_version(path)
+        version = _find_report_nsys_version(path)
         written = f"it was written by nsys {version}" if version else "it is an nsys report"
         reason = f"{written}, and this machine has no nsys to read it"
         raise ReportError(path, TOOL, reason, _suggest_export_elsewhere(version))
@@ -71,15 +71,16 @@ def parse(path: Path) -> Report:
             parquet.load_into_sqlite(path, database := folder / "report.sqlite")
         else:
             database = _export_to_sqlite(str(nsys), path.resolve(), folder, path)
-        with _rename_errors(path):
+        with _reraise_with_report_path(path):
             report = sqlite.parse(database)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     keeper = _FolderKeeper(folder)
-    kind = "folder" if is_folder else "stream" if _is_stream(path) else "report"
+    kind = "folder" if is_folder else "stream" if _is_qdstrm_stream(path) else "report"
     records: dict[str, Any] = {
-        name: _keep_folder_while_read(getattr(report, name), keeper, path) for name in _READ_LATER
+        name: _keep_temp_folder_while_read(getattr(report, name), keeper, path)
+        for name in _READ_LATER
     }
     return replace(report, path=path, form=f"nsys {kind}, exported: {report.form}", **records)
 
@@ -91,26 +92,28 @@ class _FolderKeeper:
         weakref.finalize(self, shutil.rmtree, folder, True)
 
 
-def _keep_folder_while_read(
+def _keep_temp_folder_while_read(
     records: Iterable[Any], keeper: _FolderKeeper, path: Path
 ) -> Iterable[Any]:
     """Return the records; they keep the export there."""
     if isinstance(records, SqlKernels):
-        return replace(records, records=_keep_folder_while_read(records.records, keeper, path))  # type: ignore[arg-type]
+        return replace(records, records=_keep_temp_folder_while_read(records.records, keeper, path))  # type: ignore[arg-type]
     if isinstance(records, ColumnRecords):
-        return replace(records, chunks=partial(_iterate_with_folder, records.chunks, keeper, path))
-    return _iterate_with_folder(lambda: records, keeper, path) if records else records
+        return replace(
+            records, chunks=partial(_iterate_keeping_temp_folder, records.chunks, keeper, path)
+        )
+    return _iterate_keeping_temp_folder(lambda: records, keeper, path) if records else records
 
 
-def _iterate_with_folder(
+def _iterate_keeping_temp_folder(
     read: Callable[[], Iterable[Any]], keeper: _FolderKeeper, path: Path
 ) -> Iterator[Any]:
-    with _rename_errors(path):
+    with _reraise_with_report_path(path):
         yield from read()
 
 
 @contextlib.contextmanager
-def _rename_errors(path: Path) -> Iterator[None]:
+def _reraise_with_report_path(path: Path) -> Iterator[None]:
     """Re-raise errors about the temporary export as errors about the report."""
     try:
         yield
@@ -118,25 +121,32 @@ def _rename_errors(path: Path) -> Iterator[None]:
         raise ReportError(path, TOOL, error.reason, error.remedy) from error
 
 
-def _export_to_sqlite(nsys: str, source: Path, folder: Path, path: Path) -> Path:
+def _export_to_sqlite(nsys: str, source: Path, folder: Path, path_in_errors: Path) -> Path:
     """Return the SQLite export of ``source`` in ``folder``. The tools get links with simple names,
     never the file's own name."""
     stream, report, database = (
         folder / name for name in ("stream.qdstrm", "report.nsys-rep", "report.sqlite")
     )
     remedy = "Check its permissions and the free space in TMPDIR"
-    with convert_os_errors(path, TOOL, remedy, "it cannot be exported"):
-        is_stream = _is_stream(source)
+    with convert_os_errors(path_in_errors, TOOL, remedy, "it cannot be exported"):
+        is_stream = _is_qdstrm_stream(source)
         (stream if is_stream else report).symlink_to(source)
         if is_stream:
             files = ["--input-file", str(stream), "--output-file", str(report)]
-            _run_export_tool([_find_qdstrm_importer(nsys, path), *files], folder, report, path)
+            _run_export_tool(
+                [_find_qdstrm_importer(nsys, path_in_errors), *files],
+                folder,
+                report,
+                path_in_errors,
+            )
         export = [nsys, "export", "--type", "sqlite", "--output", str(database), str(report)]
-        _run_export_tool(export, folder, database, path)
+        _run_export_tool(export, folder, database, path_in_errors)
     return database
 
 
-def _run_export_tool(command: list[str], folder: Path, output_file: Path, path: Path) -> None:
+def _run_export_tool(
+    command: list[str], folder: Path, output_file: Path, path_in_errors: Path
+) -> None:
     """Run a tool in its own process group, and end what it leaves running. Raises ReportError
     unless it writes ``made``."""
     environment = {**os.environ, "TMPDIR": str(folder), "LC_ALL": "C"}
@@ -162,15 +172,17 @@ def _run_export_tool(command: list[str], folder: Path, output_file: Path, path: 
     if code is None:
         reason = f"nsys did not finish the export within {TIMEOUT_S:.0f} seconds"
         raise ReportError(
-            path, TOOL, reason, "Run the export manually: nsys export --type sqlite FILE"
+            path_in_errors, TOOL, reason, "Run the export manually: nsys export --type sqlite FILE"
         )
     if (
         code != 0 or not output_file.is_file()
     ):  # a failed export may leave a database of 2 tables behind
         raise ReportError(
-            path,
+            path_in_errors,
             TOOL,
-            *_explain_failed_export(command[0], code, output.read_bytes()[-_END_BYTES:], path),
+            *_explain_failed_export(
+                command[0], code, output.read_bytes()[-_END_BYTES:], path_in_errors
+            ),
         )
 
 
@@ -178,9 +190,9 @@ def _explain_failed_export(tool: str, code: int, output: bytes, path: Path) -> t
     text = output.decode("utf-8", "replace").replace("\r", "\n")
     refused = _REFUSED.search(text)
     if refused or "ProtobufParseException" in text:
-        written = ".".join(refused.groups()) if refused else _find_writing_version(path)
+        written = ".".join(refused.groups()) if refused else _find_report_nsys_version(path)
         by = f"nsys {written}" if written else "a newer nsys"
-        installed = f"the installed nsys{_ask_installed_version(tool)} cannot read newer reports"
+        installed = f"the installed nsys{_format_installed_version(tool)} cannot read newer reports"
         return f"it was written by {by}, and {installed}", _suggest_export_elsewhere(written)
     lines = [line.strip() for line in text.splitlines() if line.strip() and "%" not in line]
     reason = f": {lines[-1][:300]}" if lines else f" (exit code {code})"
@@ -188,7 +200,7 @@ def _explain_failed_export(tool: str, code: int, output: bytes, path: Path) -> t
     return f"nsys could not export it{reason}", remedy
 
 
-def _ask_installed_version(tool: str) -> str:
+def _format_installed_version(tool: str) -> str:
     """ " (2022.4.2)", or "" when it does not say."""
     try:
         done = subprocess.run(
@@ -223,12 +235,12 @@ def _find_qdstrm_importer(nsys: str, path: Path) -> str:
     return importer
 
 
-def _is_stream(path: Path) -> bool:
+def _is_qdstrm_stream(path: Path) -> bool:
     with path.open("rb") as file:
         return STREAM_MAGIC in file.read(64) or path.suffix.lower() == ".qdstrm"
 
 
-def _find_writing_version(path: Path) -> str | None:
+def _find_report_nsys_version(path: Path) -> str | None:
     """Return the version of the nsys that wrote the file: at the start of a stream, near the end of
     a report; None when absent. A report's beginning holds the process environment, whose versions
     are those of other things: it is not looked at."""

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from perfctl.parsers.common.doubts import (
+    make_newer_version_note,
     make_repeated_part_error,
     make_several_runs_error,
-    note_newer_version,
-    warn_not_understood,
+    make_unknown_names_warning,
 )
 from perfctl.parsers.common.lines import SurroundingLines, read_beginning_and_end
 from perfctl.parsers.common.numbers import (
@@ -54,7 +54,7 @@ from perfctl.parsers.nsys.stats_tables import (
     ReportNote,
     StatsColumn,
     TableStart,
-    read_file_events,
+    read_tables_and_notes,
     scan_tables_and_notes,
 )
 from perfctl.parsers.nsys.tables import COPY_LABELS, TOOL
@@ -211,7 +211,7 @@ def parse(path: Path) -> Report:
         command = "nsys stats --format csv --report cuda_gpu_kern_sum,cuda_api_sum REPORT"
         raise ReportError(path, TOOL, reason, f"Run '{command}' again, or pass the report itself")
     operations, summaries = _read_operations_and_summaries(survey)
-    _refuse_several_runs(path, survey)
+    _raise_if_several_runs(path, survey)
     style = survey.decimal_style
 
     def read_trace_records(
@@ -233,7 +233,7 @@ def parse(path: Path) -> Report:
 
     if API_TRACE in survey.report_names and "cuda_api_sum" not in survey.report_names:
         rows = _iterate_trace_rows(path, API_TRACE, CALL, style)
-        operations += merge_operations(
+        operations += merge_operations_by_name(
             Operation(row["name"], API_TRACE, 1, row["cpu_ns"], None, None, None, None)
             for row in rows
         )
@@ -244,14 +244,16 @@ def parse(path: Path) -> Report:
         tool_version=survey.version,
         devices=tuple(Device(name, "gpu", index) for index, name in sorted(survey.devices.items())),
         kernels=read_trace_records(
-            Kernel, make_kernels_of_trace_rows, KERNEL, GPU_TRACE, KERNEL_TRACE
+            Kernel, make_kernels_from_trace_rows, KERNEL, GPU_TRACE, KERNEL_TRACE
         ),
-        copies=read_trace_records(Copy, make_copies, COPY, GPU_TRACE),
-        ranges=read_trace_records(Range, make_ranges, RANGE, RANGE_TRACE, PROJECTED_TRACE),
+        copies=read_trace_records(Copy, make_copies_from_trace_rows, COPY, GPU_TRACE),
+        ranges=read_trace_records(
+            Range, make_ranges_from_trace_rows, RANGE, RANGE_TRACE, PROJECTED_TRACE
+        ),
         operations=operations,
         summaries=tuple(summaries),
-        gaps=tuple(_find_gaps(survey, summaries)),
-        diagnostics=tuple(_find_diagnostics(survey)),
+        gaps=tuple(_describe_missing_data(survey, summaries)),
+        diagnostics=tuple(_collect_warnings_and_errors(survey)),
     )
 
 
@@ -261,7 +263,7 @@ def _survey_file(path: Path) -> StatsSurvey:
     section = ReportSection(0, None)
     figures: list[int] = []
     device_at, source = 0, ""
-    for event in read_file_events(path, survey.log):
+    for event in read_tables_and_notes(path, survey.log):
         if isinstance(event, list):
             for index in figures:
                 survey.evidence.add_cell(event[index])
@@ -275,7 +277,7 @@ def _survey_file(path: Path) -> StatsSurvey:
                 section = ReportSection(event.line, event.report)
                 survey.sections.append(section)
             section.columns, section.form = event.columns, event.form
-            figures = [index for index, column in enumerate(event.columns) if column.is_figure]
+            figures = [index for index, column in enumerate(event.columns) if column.is_numeric]
             labels = [column.label for column in event.columns]
             device_at = labels.index("Device") if "Device" in labels else 0
         elif event.kind in ("recording", "report", "title"):
@@ -322,7 +324,7 @@ def _read_operations_and_summaries(survey: StatsSurvey) -> tuple[list[Operation]
                 operation = make_summed_operation(KERNEL_SUM if is_kernel_sum else report, row)
             operations += [operation] if operation else []
             summaries.extend(make_row_summaries(report, columns, cells, style))
-    return merge_operations(operations), summaries
+    return merge_operations_by_name(operations), summaries
 
 
 def _iterate_trace_rows(
@@ -331,7 +333,7 @@ def _iterate_trace_rows(
     """Yield the rows of one trace."""
     table: RowReader | None = None
     with convert_os_errors(path, TOOL, reason="it is no longer readable"):
-        for event in read_file_events(path, SurroundingLines()):
+        for event in read_tables_and_notes(path, SurroundingLines()):
             if isinstance(event, TableStart):
                 has_names = any(column.label in NAMES for column in event.columns)
                 is_it = event.report == report and has_names
@@ -340,7 +342,7 @@ def _iterate_trace_rows(
                 yield table.convert_row(event)
 
 
-def _refuse_several_runs(path: Path, survey: StatsSurvey) -> None:
+def _raise_if_several_runs(path: Path, survey: StatsSurvey) -> None:
     """Raise ReportError, naming the lines, when the file holds several runs: a report again, or
     another recording."""
     starts: list[int] = []
@@ -369,7 +371,7 @@ def _refuse_several_runs(path: Path, survey: StatsSurvey) -> None:
         raise make_several_runs_error(path, TOOL, starts)
 
 
-def _find_gaps(survey: StatsSurvey, summaries: Sequence[Summary]) -> Iterator[Gap]:
+def _describe_missing_data(survey: StatsSurvey, summaries: Sequence[Summary]) -> Iterator[Gap]:
     """Yield one Gap per reason."""
     missing = set()
     for note in survey.notes:
@@ -396,7 +398,7 @@ def _find_gaps(survey: StatsSurvey, summaries: Sequence[Summary]) -> Iterator[Ga
             if survey.nsys_command == "nsys analyze":
                 reason = "nsys analyze lists only events that break a rule: pass the report itself"
             yield Gap(quantity, "not_available", reason)
-    yield from _find_unread_figures(survey, summaries)
+    yield from _describe_unreadable_numbers(survey, summaries)
     for report in survey.report_names:
         reason = f"perfctl does not know the nsys report '{report}'"
         if report == UNKNOWN:
@@ -414,7 +416,9 @@ def _find_gaps(survey: StatsSurvey, summaries: Sequence[Summary]) -> Iterator[Ga
         yield Gap("operation.name", "ambiguous", reason)
 
 
-def _find_unread_figures(survey: StatsSurvey, summaries: Sequence[Summary]) -> Iterator[Gap]:
+def _describe_unreadable_numbers(
+    survey: StatsSurvey, summaries: Sequence[Summary]
+) -> Iterator[Gap]:
     """Yield gaps for figures without a value: rounded to a large unit, as nsys does by default,
     ambiguous, or clipped."""
     sizes = [
@@ -451,7 +455,7 @@ def _find_unread_figures(survey: StatsSurvey, summaries: Sequence[Summary]) -> I
         yield Gap("summary", "unreadable", reason)
 
 
-def _find_diagnostics(survey: StatsSurvey) -> Iterator[Diagnostic]:
+def _collect_warnings_and_errors(survey: StatsSurvey) -> Iterator[Diagnostic]:
     """Yield warnings and errors of nsys, and warnings about what is clipped or not known."""
     for note in survey.notes:
         if note.kind in ("warning", "error"):
@@ -471,8 +475,8 @@ def _find_diagnostics(survey: StatsSurvey) -> Iterator[Diagnostic]:
         for column in section.columns
         if column.label and column.label not in LABELS
     ]
-    yield from warn_not_understood({"tables": tables, "columns": columns})
-    yield from note_newer_version("nsys", survey.version, NEWEST)
+    yield from make_unknown_names_warning({"tables": tables, "columns": columns})
+    yield from make_newer_version_note("nsys", survey.version, NEWEST)
 
 
 def round_to_int64(value: float | None) -> int | None:
@@ -487,7 +491,7 @@ class PrintedFormat(NamedTuple):
     style: DecimalStyle
 
 
-def parse_figure(printed: PrintedFormat, text: str) -> Number | None:
+def parse_number_in_base_unit(printed: PrintedFormat, text: str) -> Number | None:
     """Return a figure in its base unit; None where it is empty, no number, ambiguous, or rounded
     away to 0."""
     try:
@@ -499,37 +503,37 @@ def parse_figure(printed: PrintedFormat, text: str) -> Number | None:
     return scale_printed_number(text, value, printed.style, printed.unit.scale)
 
 
-def parse_rounded_figure(printed: PrintedFormat, text: str) -> int | None:
-    """Return a figure rounded; None as for ``parse_figure``, and beyond 64 bits, which no report
-    has."""
-    return round_to_int64(parse_figure(printed, text))
+def parse_integer_in_base_unit(printed: PrintedFormat, text: str) -> int | None:
+    """Return a figure rounded; None as for ``parse_number_in_base_unit``, and beyond 64 bits, which
+    no report has."""
+    return round_to_int64(parse_number_in_base_unit(printed, text))
 
 
-def parse_dimension(axis: int, printed: PrintedFormat, text: str) -> int | None:
+def parse_launch_dimension(axis: int, printed: PrintedFormat, text: str) -> int | None:
     """Return a dimension from its own cell, or from the three in "1024    1    1"."""
     cells = text.split()
-    return parse_rounded_figure(printed, cells[axis] if len(cells) == 3 else text)
+    return parse_integer_in_base_unit(printed, cells[axis] if len(cells) == 3 else text)
 
 
-def parse_unscaled_size(printed: PrintedFormat, text: str) -> int | None:
+def parse_size_if_unscaled(printed: PrintedFormat, text: str) -> int | None:
     """Return a size; None where it is rounded to a larger unit."""
-    return parse_rounded_figure(printed, text) if printed.unit.scale == 1 else None
+    return parse_integer_in_base_unit(printed, text) if printed.unit.scale == 1 else None
 
 
-def parse_precise_size(printed: PrintedFormat, text: str) -> int | None:
+def parse_size_if_precise(printed: PrintedFormat, text: str) -> int | None:
     """Return a size; None where too few of its digits are printed."""
     digits = len(re.sub(r"[^0-9]", "", text).lstrip("0"))
     is_rounded = printed.unit.scale != 1 and digits < _FEWEST_DIGITS
-    return None if is_rounded else parse_rounded_figure(printed, text)
+    return None if is_rounded else parse_integer_in_base_unit(printed, text)
 
 
 def parse_device_ordinal(printed: PrintedFormat, text: str) -> int | None:
     """Return the ordinal, from "Tesla T4 (0)" or its own column."""
     match = _DEVICE.fullmatch(text)
-    return int(match[2]) if match else parse_rounded_figure(printed, text)
+    return int(match[2]) if match else parse_integer_in_base_unit(printed, text)
 
 
-def parse_text(printed: PrintedFormat, text: str) -> str:
+def parse_text_or_blank(printed: PrintedFormat, text: str) -> str:
     """Return a text; "" where nsys prints None."""
     return "" if text == "None" else text
 
@@ -540,10 +544,10 @@ class RecordField(NamedTuple):
     name: str
     labels: tuple[str, ...]
     """Columns that have it; the first that there is counts."""
-    read: Callable[[PrintedFormat, str], Any] = parse_rounded_figure
+    read: Callable[[PrintedFormat, str], Any] = parse_integer_in_base_unit
 
 
-_NAME = RecordField("name", NAMES, parse_text)
+_NAME = RecordField("name", NAMES, parse_text_or_blank)
 _EVENT = (
     _NAME,
     RecordField("start_ns", ("Kernel Start", "Start")),
@@ -554,44 +558,44 @@ _EVENT = (
 KERNEL = (
     *_EVENT,
     RecordField("registers", ("Reg/Trd",)),
-    RecordField("static_shared_bytes", ("StcSMem",), parse_unscaled_size),
-    RecordField("dynamic_shared_bytes", ("DymSMem",), parse_unscaled_size),
+    RecordField("static_shared_bytes", ("StcSMem",), parse_size_if_unscaled),
+    RecordField("dynamic_shared_bytes", ("DymSMem",), parse_size_if_unscaled),
     *(
         RecordField(
             f"{part}_{axis}",
             (f"{label}{axis.upper()}", f"{part.title()}XYZ"),
-            partial(parse_dimension, at),
+            partial(parse_launch_dimension, at),
         )
         for part, label in (("grid", "Grd"), ("block", "Blk"))
         for at, axis in enumerate("xyz")
     ),
 )
 """Of cuda_kern_exec_trace and cuda_gpu_trace."""
-COPY = (*_EVENT, RecordField("bytes", ("Bytes",), parse_precise_size))
+COPY = (*_EVENT, RecordField("bytes", ("Bytes",), parse_size_if_precise))
 RANGE = (
     _NAME,
     RecordField("start_ns", ("Orig Start", "Start")),
     RecordField("duration_ns", ("Orig Duration", "Duration")),
     RecordField("thread", ("TID",)),
     RecordField("depth", ("Lvl",)),
-    RecordField("kind", ("Style",), parse_text),
-    RecordField("id", ("RangeId",), parse_text),
-    RecordField("parent", ("ParentId",), parse_text),
+    RecordField("kind", ("Style",), parse_text_or_blank),
+    RecordField("id", ("RangeId",), parse_text_or_blank),
+    RecordField("parent", ("ParentId",), parse_text_or_blank),
 )
 CALL = (_NAME, RecordField("cpu_ns", ("Duration",)))
 SUM = (
     _NAME,
     RecordField("calls", COUNTS),
     RecordField("time_ns", ("Total Time",)),
-    RecordField("mean_ns", ("KAvg",), parse_figure),
-    RecordField("category", ("Category",), parse_text),
+    RecordField("mean_ns", ("KAvg",), parse_number_in_base_unit),
+    RecordField("category", ("Category",), parse_text_or_blank),
 )
 
 EVENT = (
-    RecordField("name", ("API Name",), parse_text),
+    RecordField("name", ("API Name",), parse_text_or_blank),
     RecordField("time_ns", ("Duration",)),
-    RecordField("source", ("Src Kind", "Mem Kind", "Memory Kind"), parse_text),
-    RecordField("target", ("Dst Kind",), parse_text),
+    RecordField("source", ("Src Kind", "Mem Kind", "Memory Kind"), parse_text_or_blank),
+    RecordField("target", ("Dst Kind",), parse_text_or_blank),
 )
 
 
@@ -626,7 +630,7 @@ def make_analysis_operation(report: str, row: dict[str, Any]) -> Operation:
     return Operation(name, report, 1, host, None, device, None, None)
 
 
-def merge_operations(operations: Iterable[Operation]) -> list[Operation]:
+def merge_operations_by_name(operations: Iterable[Operation]) -> list[Operation]:
     """Return one operation a name and report: up to 2022.4 kernels stand once for each grid.
     Clipped names are not joined."""
     merged: dict[object, Operation] = {}
@@ -655,18 +659,18 @@ def make_row_summaries(
     for column, text in zip(columns, row, strict=True):
         if column.label in NAMES:
             name = name or text
-        elif not column.is_figure and text not in ("", "None"):
+        elif not column.is_numeric and text not in ("", "None"):
             about += f" ({_SHOWN.get(column.label, column.label)} {' '.join(text.split())})"
     for column, text in zip(columns, row, strict=True):
-        if column.is_figure and column.label != "Time" and text not in ("", "None"):
-            value = parse_figure(PrintedFormat(column.unit, style), text)
+        if column.is_numeric and column.label != "Time" and text not in ("", "None"):
+            value = parse_number_in_base_unit(PrintedFormat(column.unit, style), text)
             printed = text if value is None else None
             yield Summary(
                 f"{report}:{name}{about}:{column.label}", value, column.unit.name, printed
             )
 
 
-def make_kernels_of_trace_rows(rows: Iterator[dict[str, Any]]) -> Iterator[Kernel]:
+def make_kernels_from_trace_rows(rows: Iterator[dict[str, Any]]) -> Iterator[Kernel]:
     """Yield the launches in cuda_gpu_trace or cuda_kern_exec_trace, without its copies."""
     launch = 0
     for row in rows:
@@ -675,7 +679,7 @@ def make_kernels_of_trace_rows(rows: Iterator[dict[str, Any]]) -> Iterator[Kerne
             launch += 1
 
 
-def make_copies(rows: Iterator[dict[str, Any]]) -> Iterator[Copy]:
+def make_copies_from_trace_rows(rows: Iterator[dict[str, Any]]) -> Iterator[Copy]:
     """Yield the copies and memory settings in cuda_gpu_trace."""
     for row in rows:
         if match := _OPERATION.fullmatch(row.pop("name")):
@@ -685,7 +689,7 @@ def make_copies(rows: Iterator[dict[str, Any]]) -> Iterator[Copy]:
             yield Copy(kind, **row)
 
 
-def make_ranges(rows: Iterator[dict[str, Any]]) -> Iterator[Range]:
+def make_ranges_from_trace_rows(rows: Iterator[dict[str, Any]]) -> Iterator[Range]:
     """Yield the ranges in nvtx_pushpop_trace or nvtx_gpu_proj_trace."""
     numbers: dict[str, int] = {}  # RangeId -> number of the range
     for number, row in enumerate(row for row in rows if row["start_ns"] is not None):

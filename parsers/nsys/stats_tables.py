@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perfctl.parsers.common.doubts import split_words
-from perfctl.parsers.common.lines import LineReader, SurroundingLines, open_text
+from perfctl.parsers.common.lines import LineReader, SurroundingLines, open_undecorated_text
 from perfctl.parsers.common.numbers import Unit, parse_unit
 from perfctl.parsers.nsys.tables import KNOWN
 
@@ -138,7 +138,7 @@ class StatsColumn(NamedTuple):
     unit: Unit = Unit(None, 1)
 
     @property
-    def is_figure(self) -> bool:
+    def is_numeric(self) -> bool:
         """Whether its cells are figures, which do not identify a row."""
         return self.label not in TEXTS
 
@@ -179,7 +179,7 @@ def normalize_report_name(name: str) -> str:
     return OLD_NAMES.get(name, name)
 
 
-def parse_note(line: str) -> ReportNote | None:
+def parse_report_note(line: str) -> ReportNote | None:
     """Return what a line outside of tables says; None for a line that is not of nsys."""
     for kind, report, pattern in _NOTES if len(line) < _LONGEST_NOTE else ():
         if match := pattern.fullmatch(line):
@@ -214,7 +214,7 @@ def parse_header(cells: Sequence[str], unit: str = "") -> list[StatsColumn] | No
     return columns if is_known else None
 
 
-def guess_report(columns: Sequence[StatsColumn], file_name: str) -> str:
+def guess_report_name(columns: Sequence[StatsColumn], file_name: str) -> str:
     """Return the report of a table that is not announced: from the end of its file's name, else
     from columns that only this report has."""
     stem = file_name.rpartition(".")[0]
@@ -250,10 +250,10 @@ class LineSource:
         self._is_back = True
 
 
-def read_file_events(path: Path, log: SurroundingLines) -> Iterator[Event]:
+def read_tables_and_notes(path: Path, log: SurroundingLines) -> Iterator[Event]:
     """Yield tables and notes in the order of the file; a list is a row of the table that started
     last. Raises OSError."""
-    with open_text(path) as read:
+    with open_undecorated_text(path) as read:
         yield from scan_tables_and_notes(LineSource(LineReader(read, log), log), path.name)
 
 
@@ -267,13 +267,13 @@ def scan_tables_and_notes(source: LineSource, file_name: str) -> Iterator[Event]
         source.log.unended += line.isspace() and not line.endswith(("\n", "\r"))
         if report is None:
             begin = source.line_number
-        if table := recognize_columns_split_and_form(line, before, unit):
+        if table := recognize_table_columns_and_format(line, before, unit):
             columns, split, form = table
             is_old = form == "console text" and before.lstrip().startswith("Time(%)")
             spans = find_ruler_columns(line.rstrip()) if is_old else ()
             width = spans[-1][1] - spans[-1][0] if spans else 0
             start = TableStart(
-                report or guess_report(columns, file_name), columns, form, begin, width
+                report or guess_report_name(columns, file_name), columns, form, begin, width
             )
             report, unit, before = None, "", ""
             yield start
@@ -284,7 +284,7 @@ def scan_tables_and_notes(source: LineSource, file_name: str) -> Iterator[Event]
                 if list(row) != keys and (header := parse_header(list(row), unit)):
                     keys = list(row)
                     yield TableStart(
-                        report or guess_report(header, file_name), header, "JSON", begin
+                        report or guess_report_name(header, file_name), header, "JSON", begin
                     )
                 if list(row) == keys:
                     yield list(row.values())
@@ -299,7 +299,7 @@ def scan_tables_and_notes(source: LineSource, file_name: str) -> Iterator[Event]
                 report = None
             for piece in filter(str.strip, line.rstrip("\r\n").split("\r")):
                 source.log.broken_rows += _ROW.match(piece) is not None
-                note, before = parse_note(piece), piece
+                note, before = parse_report_note(piece), piece
                 if note is None or (note.kind == "unknown" and not report):
                     continue
                 if note.kind in ("report", "title", "end"):
@@ -315,55 +315,57 @@ def scan_tables_and_notes(source: LineSource, file_name: str) -> Iterator[Event]
                 yield note._replace(line=source.line_number)
 
 
-def recognize_columns_split_and_form(
-    line: str, before: str, unit: str
+def recognize_table_columns_and_format(
+    line: str, line_before: str, title_unit: str
 ) -> tuple[list[StatsColumn], Split, str] | None:
     """Return columns, rows and form of the table that begins with this line. A console table begins
     with its ruler, whose header was the line before."""
     text = line.rstrip()
     cells: list[str] = []
     if spans := find_ruler_columns(text):
-        cells, form = slice_cells(before.rstrip(" |"), spans), "console text"
+        cells, form = slice_cells(line_before.rstrip(" |"), spans), "console text"
     elif text[:1].isalpha() or text[:1] in ('"', "\ufeff"):
         cells, form = (
             (split_csv_line(text), "CSV") if "," in text else (split_tsv_line(text), "TSV")
         )
-    columns = parse_header(cells, unit) if len(cells) > 1 else None
+    columns = parse_header(cells, title_unit) if len(cells) > 1 else None
     if columns is None:
         return None
-    count, texts = len(columns), [column for column in columns if not column.is_figure]
+    count, texts = len(columns), [column for column in columns if not column.is_numeric]
     split: Split
     if text.startswith("+"):
-        split = partial(split_boxed_line, count=count)
+        split = partial(split_boxed_line, column_count=count)
     elif form == "console text":
-        is_padded = len(before) >= spans[-1][1]
+        is_padded = len(line_before) >= spans[-1][1]
         split = partial(
             split_ruled_line, spans=spans, has_texts=len(texts) > 1, is_padded=is_padded
         )
     elif form == "TSV":
-        split = partial(split_tsv_line, count=count)
+        split = partial(split_tsv_line, column_count=count)
     else:
         names = [column for column in texts if column.label in NAMES]
-        split = partial(split_csv_line, count=count if names == columns[-1:] else 0)
+        split = partial(split_csv_line, column_count=count if names == columns[-1:] else 0)
     return columns, split, form
 
 
 def read_table_rows(source: LineSource, start: TableStart, split: Split) -> Iterator[list[str]]:
     """Yield the rows of a table, up to a line that ends it; count those that do not fit."""
-    figures = [index for index, column in enumerate(start.columns) if column.is_figure]
+    figures = [index for index, column in enumerate(start.columns) if column.is_numeric]
     has_name = start.columns[-1].label in NAMES
     in_name = _ROWS_IN_NAME[start.form]
     # names of ranges may have several lines
     may_go_on = has_name and start.report.startswith("nvtx")
     row: list[str] = []
     is_ended = True
-    while (line := source.read_line()) and not _ends_table(line):
+    while (line := source.read_line()) and not _is_table_end(line):
         if find_ruler_columns(line.rstrip()):
             continue
         cells = split(line)
-        if len(cells) == len(start.columns) and are_figures([cells[index] for index in figures]):
+        if len(cells) == len(start.columns) and are_numeric_or_missing_cells(
+            [cells[index] for index in figures]
+        ):
             if row:
-                yield _restore_name(row, start)
+                yield _unquote_and_mark_truncated_name(row, start)
             lost_rows = in_name.findall(_QUOTED.sub('""', cells[-1])) if has_name else []
             row = [] if lost_rows else cells
             source.log.broken_rows += 1 + len(lost_rows) if lost_rows else 0
@@ -383,12 +385,14 @@ def read_table_rows(source: LineSource, start: TableStart, split: Split) -> Iter
     if row and not is_ended and _is_truncated_name(row[-1]):
         source.log.broken_rows += 1
     elif row:
-        yield _restore_name(row, start)
+        yield _unquote_and_mark_truncated_name(row, start)
 
 
-def _ends_table(line: str) -> bool:
-    is_note = line.startswith(_BEGIN_NOTES) and parse_note(line) is not None
-    return is_note or not line.strip() or recognize_columns_split_and_form(line, "", "") is not None
+def _is_table_end(line: str) -> bool:
+    is_note = line.startswith(_BEGIN_NOTES) and parse_report_note(line) is not None
+    return (
+        is_note or not line.strip() or recognize_table_columns_and_format(line, "", "") is not None
+    )
 
 
 def _is_truncated_name(name: str) -> bool:
@@ -398,7 +402,7 @@ def _is_truncated_name(name: str) -> bool:
     return not is_whole and not name.endswith("…")
 
 
-def _restore_name(row: list[str], start: TableStart) -> list[str]:
+def _unquote_and_mark_truncated_name(row: list[str], start: TableStart) -> list[str]:
     """Return the row with its name as it was: without the quotes of CSV, and with "…" where the
     width of the column cut it, which nsys up to 2021 does not mark."""
     name = row[-1].strip()
@@ -447,13 +451,13 @@ def _print_json_value(value: object) -> str:
 # The forms of a row
 
 
-def split_csv_line(line: str, count: int = 0) -> list[str]:
+def split_csv_line(line: str, column_count: int = 0) -> list[str]:
     """Return the cells of a line of comma separated values. ``count``: of a row whose name is last;
     up to 2022.4 nsys quotes a name with commas and leaves quotes in it as they are, so a bare name
     is all that follows the last figure."""
     text = line.rstrip("\r\n")
-    if count and not text.startswith('"'):
-        *figures, name = text.split(",", count - 1)
+    if column_count and not text.startswith('"'):
+        *figures, name = text.split(",", column_count - 1)
         return [*(cell.strip() for cell in figures), name]
     try:
         return next(csv.reader([text]), [])
@@ -461,10 +465,10 @@ def split_csv_line(line: str, count: int = 0) -> list[str]:
         return []
 
 
-def split_tsv_line(line: str, count: int = 0) -> list[str]:
+def split_tsv_line(line: str, column_count: int = 0) -> list[str]:
     """Return the cells of a line parted by tabs, in which nothing is quoted."""
     text = line.rstrip("\r\n").lstrip("\ufeff")
-    return [cell.strip() for cell in text.split("\t", count - 1)]
+    return [cell.strip() for cell in text.split("\t", column_count - 1)]
 
 
 def split_ruled_line(line: str, spans: Spans, *, has_texts: bool, is_padded: bool) -> list[str]:
@@ -476,7 +480,7 @@ def split_ruled_line(line: str, spans: Spans, *, has_texts: bool, is_padded: boo
     between = "".join(text[end:start] for (_, end), (start, _) in pairwise(spans))
     is_aligned = not between.strip() and not text[: spans[0][0]].strip()
     cells = slice_cells(text, spans) if is_aligned else []
-    if has_texts or (are_figures(cells[:-1]) and cells):
+    if has_texts or (are_numeric_or_missing_cells(cells[:-1]) and cells):
         return cells
     return text.split(None, len(spans) - 1)  # a figure is wider than its column
 
@@ -487,10 +491,10 @@ def slice_cells(text: str, spans: Spans) -> list[str]:
     return [*(text[begin:right].strip() for begin, right in spans_before), text[start:].strip()]
 
 
-def split_boxed_line(line: str, count: int) -> list[str]:
+def split_boxed_line(line: str, column_count: int) -> list[str]:
     """Return the cells between bars; [] where the outer bars are missing."""
     text = line.strip()
-    cells = text[1:-1].split("|", count - 1) if text[:1] == text[-1:] == "|" else []
+    cells = text[1:-1].split("|", column_count - 1) if text[:1] == text[-1:] == "|" else []
     return [cell.strip() for cell in cells]
 
 
@@ -502,6 +506,6 @@ def find_ruler_columns(text: str) -> Spans:
     return tuple((match.start(), match.end()) for match in re.finditer("-+", text))
 
 
-def are_figures(cells: list[str]) -> bool:
+def are_numeric_or_missing_cells(cells: list[str]) -> bool:
     """Return whether each is a number, nothing, None, or what was cut."""
     return all(_FIGURE.fullmatch(cell) for cell in cells)

@@ -22,13 +22,15 @@ def read_bench_points(path: Path) -> tuple[BenchPoint, ...]:
     content = read_versioned_json(path, "bench", KEY, VERSION, remedies)
     try:
         machines = [BenchMachine(**row) for row in content["machines"]]
-        return tuple(_read_point(row, machines, content["layers"]) for row in content["points"])
+        return tuple(
+            _parse_bench_point(row, machines, content["layers"]) for row in content["points"]
+        )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         reason = f"a field is missing or wrong ({error!r})"
         raise ReportError(path, "bench", reason, "Export it again") from error
 
 
-def _read_point(
+def _parse_bench_point(
     row: dict[str, Any], machines: list[BenchMachine], layers: dict[str, list[str]]
 ) -> BenchPoint:
     names = layers[row["model"]]

@@ -11,8 +11,13 @@ from pathlib import Path
 from typing import get_type_hints
 
 from perfctl.parsers import parse as parse_report
-from perfctl.parsers.common.doubts import list_unknown_names, warn_not_understood
-from perfctl.parsers.common.tables import FieldColumn, RowReader, split_csv_line, text_or_none
+from perfctl.parsers.common.doubts import list_unknown_names, make_unknown_names_warning
+from perfctl.parsers.common.tables import (
+    FieldColumn,
+    RowReader,
+    nonempty_text_or_none,
+    split_csv_line,
+)
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Diagnostic, Gap, Report, Sample, Summary
 
@@ -35,7 +40,7 @@ def _parse_cell_float(cell: str) -> float | None:
     return value
 
 
-_READERS = {float | None: _parse_cell_float, str | None: text_or_none}
+_READERS = {float | None: _parse_cell_float, str | None: nonempty_text_or_none}
 _COLUMNS = [
     FieldColumn(name, read=_READERS.get(hint, _parse_cell_integer))
     for name, hint in get_type_hints(Sample).items()
@@ -61,10 +66,10 @@ def parse(path: Path) -> Report:
         reason = f"samples of version {version[:20]}, but this perfctl reads {VERSION}"
         raise ReportError(path, TOOL, reason, "Install a newer perfctl")
     columns, samples = _read_sample_rows(path, lines)
-    gaps = list(_find_gaps(facts, len(samples), is_cut=bool(last_line)))
+    gaps = list(_describe_missing_data(facts, len(samples), is_cut=bool(last_line)))
     log = path.with_name(path.stem + SMI_SUFFIX)
     if log.is_file() and log.stat().st_size:
-        of_gpus, log_gaps = _read_nvidia_smi_log(log, facts.get("nvidia_smi_first_ns", ""))
+        of_gpus, log_gaps = _read_clock_aligned_smi_log(log, facts.get("nvidia_smi_first_ns", ""))
         samples = sorted([*samples, *of_gpus], key=lambda sample: sample.at_ns)
         gaps += log_gaps
     costs = (("readings", "sampling: readings", None), ("cost_ns", "sampling: CPU time", "ns"))
@@ -82,7 +87,7 @@ def parse(path: Path) -> Report:
         gaps=tuple(gaps),
         diagnostics=(
             source,
-            *warn_not_understood({"columns": list_unknown_names(columns, Sample._fields)}),
+            *make_unknown_names_warning({"columns": list_unknown_names(columns, Sample._fields)}),
         ),
     )
 
@@ -110,7 +115,7 @@ def _read_sample_rows(path: Path, lines: list[str]) -> tuple[list[str], list[Sam
     return columns, samples
 
 
-def _find_gaps(facts: dict[str, str], rows: int, *, is_cut: bool) -> Iterator[Gap]:
+def _describe_missing_data(facts: dict[str, str], rows: int, *, is_cut: bool) -> Iterator[Gap]:
     for key, reason in facts.items():
         if key.startswith("missing "):
             yield Gap(f"sample.{key.removeprefix('missing ')}", "not_available", reason)
@@ -126,7 +131,7 @@ def _find_gaps(facts: dict[str, str], rows: int, *, is_cut: bool) -> Iterator[Ga
         yield Gap("sample", "unreadable", reason)
 
 
-def _read_nvidia_smi_log(log: Path, first_ns: str) -> tuple[list[Sample], list[Gap]]:
+def _read_clock_aligned_smi_log(log: Path, first_arrival_ns: str) -> tuple[list[Sample], list[Gap]]:
     """Return samples of the log on the run's clock, and gaps: its timestamps are local time,
     shifted by when the first one arrived."""
     try:
@@ -141,10 +146,10 @@ def _read_nvidia_smi_log(log: Path, first_ns: str) -> tuple[list[Sample], list[G
         is_empty = all(getattr(sample, name) is None for sample in samples)
         if is_empty and f"sample.{name}" not in named_quantities:
             gaps.append(Gap(f"sample.{name}", "not_collected", "nvidia-smi was not queried for it"))
-    if not first_ns.isdecimal():
+    if not first_arrival_ns.isdecimal():
         reason = "nvidia-smi's times cannot be converted to the run's clock"
         return [], [*gaps, Gap("sample", "ambiguous", reason)]
-    shift = int(first_ns) - samples[0].at_ns
+    shift = int(first_arrival_ns) - samples[0].at_ns
     devices = list(dict.fromkeys(sample.device_index for sample in samples))
     return [
         sample._replace(at_ns=sample.at_ns + shift, device_index=devices.index(sample.device_index))

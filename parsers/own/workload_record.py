@@ -7,7 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perfctl.parsers.common.doubts import list_unknown_names, split_words, warn_not_understood
+from perfctl.parsers.common.doubts import (
+    list_unknown_names,
+    make_unknown_names_warning,
+    split_words,
+)
 from perfctl.parsers.own.json import get_field_types, make_checked_record, read_versioned_json
 from perfctl.records.errors import ReportError
 from perfctl.records.paper import OpShape, parse_op_shape
@@ -65,7 +69,9 @@ def parse(path: Path) -> Report:
     unknown = list_unknown_names(record, _FIELDS)
     try:
         run = {name: record[name] for name in _RunFields._fields if name in record}
-        rows: dict[str, Any] = {name: _read_field_rows(record, name, unknown) for name in _ROWS}
+        rows: dict[str, Any] = {
+            name: _read_rows_without_unknown_fields(record, name, unknown) for name in _ROWS
+        }
         return Report(
             tool="workload",
             path=path,
@@ -73,9 +79,9 @@ def parse(path: Path) -> Report:
             devices=(make_checked_record(Device, record["device"]),)
             if record.get("device")
             else (),
-            environment=_read_environment(record),
+            environment=_read_software_and_options(record),
             **rows,
-            diagnostics=warn_not_understood({"fields": unknown}),
+            diagnostics=make_unknown_names_warning({"fields": unknown}),
             **make_checked_record(_RunFields, run)._asdict(),
         )
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
@@ -83,17 +89,19 @@ def parse(path: Path) -> Report:
         raise ReportError(path, "workload", reason, "Run this batch size again") from error
 
 
-def _read_field_rows(record: dict[str, Any], name: str, unknown: list[str]) -> tuple[Any, ...]:
+def _read_rows_without_unknown_fields(
+    record: dict[str, Any], name: str, unknown_fields: list[str]
+) -> tuple[Any, ...]:
     """Return the rows of one field without their unknown fields, which are added to ``unknown``."""
     rows = record.get(name, []) if name in _LATER else record[name]
     types = get_field_types(_ROWS[name])
     read = parse_op_shape if name == "ops" else partial(make_checked_record, _ROWS[name])
     strange = list_unknown_names(dict.fromkeys(key for row in rows for key in row), types)
-    unknown += [f"{name}.{key}" for key in strange]
+    unknown_fields += [f"{name}.{key}" for key in strange]
     return tuple(read({key: row[key] for key in row if key in types}) for row in rows)
 
 
-def _read_environment(record: dict[str, Any]) -> dict[str, str]:
+def _read_software_and_options(record: dict[str, Any]) -> dict[str, str]:
     """Return facts about software, with the workload's own options and what timed its steps."""
     facts = dict(record.get("environment", {}))
     options = record.get("options", {}).items()

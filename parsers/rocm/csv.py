@@ -19,9 +19,9 @@ from typing import Any
 from perfctl.parsers.common.doubts import (
     SOURCE,
     SeveralRunsError,
+    make_missing_numbers_warning,
     make_repeated_part_error,
     split_words,
-    warn_missing_numbers,
 )
 from perfctl.parsers.common.numbers import parse_integer, parse_real
 from perfctl.parsers.common.tables import (
@@ -29,8 +29,8 @@ from perfctl.parsers.common.tables import (
     RowReader,
     has_complete_last_line,
     iterate_csv_rows,
+    nonempty_text_or_none,
     read_csv_header,
-    text_or_none,
 )
 from perfctl.parsers.rocm.records import (
     AGAIN,
@@ -43,9 +43,9 @@ from perfctl.parsers.rocm.records import (
     make_copy,
     make_counter,
     make_kernel,
-    make_scratch_counter,
-    read_start_and_duration,
-    strip_descriptor_mark,
+    make_scratch_memory_counter,
+    read_start_and_duration_ns,
+    strip_kernel_descriptor_suffix,
 )
 from perfctl.records.errors import ReportError
 from perfctl.records.report import (
@@ -111,7 +111,7 @@ _SUM = (
     FieldColumn("StdDev", "ns", "StdDev", parse_real),
 )
 _AGENT_INFO = tuple(
-    FieldColumn(name, field=name.lower(), read=text_or_none)
+    FieldColumn(name, field=name.lower(), read=nonempty_text_or_none)
     for name in (
         "Node_Id",
         "Logical_Node_Id",
@@ -144,17 +144,17 @@ def find_leading_file(path: Path) -> Path:
 def _find_files_of_report(path: Path) -> dict[str, list[Path]]:
     """Return each kind with its files of the same folder and prefix, sorted; ``path`` is among
     them."""
-    prefix = _find_prefix_of_name(path)
+    prefix = _parse_report_prefix(path)
     paths = [path] if prefix is None else sorted(path.parent.iterdir())
-    return _group_by_kind(file for file in paths if _find_prefix_of_name(file) == prefix)
+    return _group_files_by_kind(file for file in paths if _parse_report_prefix(file) == prefix)
 
 
-def _find_prefix_of_name(path: Path) -> str | None:
+def _parse_report_prefix(path: Path) -> str | None:
     match = _SUFFIX.match(path.name)
     return match["prefix"] if match else None
 
 
-def _group_by_kind(paths: Iterable[Path]) -> dict[str, list[Path]]:
+def _group_files_by_kind(paths: Iterable[Path]) -> dict[str, list[Path]]:
     files: dict[str, list[Path]] = {kind: [] for kind in KINDS}
     for path in filter(Path.is_file, paths):
         with path.open("rb") as file:
@@ -164,7 +164,7 @@ def _group_by_kind(paths: Iterable[Path]) -> dict[str, list[Path]]:
     return files
 
 
-def iterate_fields(
+def iterate_row_fields(
     path: Path, columns: Iterable[FieldColumn]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line, fields) of every row below the header; of a file without a line end the last
@@ -186,13 +186,13 @@ def iterate_fields(
         yield line, table.convert_row(cells)
 
 
-def _iterate_fields_or_gap(
+def _iterate_rows_or_record_gap(
     path: Path, columns: Iterable[FieldColumn], recording: RocmRecording
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of a file beside the launches. What is wrong with it becomes a gap: the
     launches are right all the same."""
     try:
-        for _, row in iterate_fields(path, columns):
+        for _, row in iterate_row_fields(path, columns):
             yield row
     except ReportError as error:
         if isinstance(error, SeveralRunsError) and path == recording.path:
@@ -208,7 +208,7 @@ class _AgentOrdinals:
         self._recording = recording
         logical, nodes = dict[int | None, int](), dict[int | None, int]()
         for file in files:
-            for row in _iterate_fields_or_gap(file, _AGENT_INFO, recording):
+            for row in _iterate_rows_or_record_gap(file, _AGENT_INFO, recording):
                 if str(row["agent_type"]).upper() == "GPU":
                     index = len(recording.devices)
                     logical[parse_integer(row["logical_node_id"])] = index
@@ -216,7 +216,7 @@ class _AgentOrdinals:
                     recording.add_gpu(index, row)
         self._ordinals = logical | nodes
 
-    def add_used_agents(self, agents: Iterable[str]) -> None:
+    def register_agents_with_kernels(self, agents: Iterable[str]) -> None:
         """Note the agents that ran kernels; without agent_info.csv they are counted from 0."""
         if not self._recording.devices:
             numbers = sorted(int(match["number"]) for match in map(_AGENT.match, agents) if match)
@@ -250,7 +250,7 @@ class _LaunchFiles:
         """First start and last end in ns."""
         used = set[str]()
         for row in self._iterate_launch_rows():
-            start, duration = read_start_and_duration(row)
+            start, duration = read_start_and_duration_ns(row)
             if start is not None:
                 self.start = min(self.start or start, start)
                 self.end = max(self.end, start + round(duration or 0))
@@ -261,21 +261,21 @@ class _LaunchFiles:
             if row["dispatch"] is not None:
                 self._dispatches.append(row["dispatch"])
             self.count += 1
-        agents.add_used_agents(used)
+        agents.register_agents_with_kernels(used)
         self._counters_of = Tally(number for number, _ in self._iterate_counter_rows())
         """Launch -> number of its counters; None for rows of no launch."""
 
-    def _key_of_row(self, row: dict[str, Any]) -> object:
+    def _get_launch_key(self, row: dict[str, Any]) -> object:
         return row["dispatch"], row["name" if self._trace else "process"]
 
     def _iterate_launch_rows(self) -> Iterator[dict[str, Any]]:
         """Yield one row per launch."""
         launch = 0
         for file in self._trace or self._counts:
-            for _, row in iterate_fields(file, _COUNTED):
+            for _, row in iterate_row_fields(file, _COUNTED):
                 number = launch
                 if self._counts:
-                    number = self._numbers.setdefault(self._key_of_row(row), launch)
+                    number = self._numbers.setdefault(self._get_launch_key(row), launch)
                 if self._trace or number == launch:
                     launch += 1
                     yield row
@@ -287,17 +287,17 @@ class _LaunchFiles:
     def _iterate_counter_rows(self) -> Iterator[tuple[int | None, dict[str, Any]]]:
         """Yield the launch of each row of counters; None if the trace does not have it."""
         for file in self._counts:
-            for _, row in iterate_fields(file, _COUNTED):
-                yield self._numbers.get(self._key_of_row(row)), row
+            for _, row in iterate_row_fields(file, _COUNTED):
+                yield self._numbers.get(self._get_launch_key(row)), row
 
     def read_counters(self) -> Iterator[Counter]:
         for launch, row in enumerate(self._iterate_launch_rows()) if self._has_scratch else ():
-            yield from make_scratch_counter(launch, row)
+            yield from make_scratch_memory_counter(launch, row)
         for number, row in self._iterate_counter_rows():
             if number is not None:
                 yield make_counter(number, row["counter"], row["value"])
 
-    def find_gaps(self) -> Iterator[Gap]:
+    def describe_missing_data(self) -> Iterator[Gap]:
         if self._has_lds:
             reason = "the file states static and dynamic LDS as one sum, stored as static LDS"
             yield Gap("kernel.dynamic_shared_bytes", "ambiguous", reason)
@@ -318,10 +318,10 @@ class _LaunchFiles:
             reason = f"{rows} of counters for launches that the trace does not have"
             yield Gap("counter", "not_available", reason)
 
-    def find_missing_launches(self) -> Iterator[Diagnostic]:
+    def warn_missing_launches_and_counters(self) -> Iterator[Diagnostic]:
         """Yield which launches are missing, and which have fewer counters than most."""
         reason = "excluded by a filter of the profiler, or lost"
-        yield from warn_missing_numbers(
+        yield from make_missing_numbers_warning(
             "launches with the dispatch IDs", self._dispatches, reason=reason
         )
         if self._counters_of and not self._trace:
@@ -339,9 +339,11 @@ def parse(path: Path) -> Report:
     """Read the file and those of its prefix beside it. Raises ReportError when one is cut off
     or malformed."""
     files = (
-        _find_files_of_report(path) if find_leading_file(path) == path else _group_by_kind([path])
+        _find_files_of_report(path)
+        if find_leading_file(path) == path
+        else _group_files_by_kind([path])
     )
-    prefix = _find_prefix_of_name(path) or ""
+    prefix = _parse_report_prefix(path) or ""
     names = [file.stem.removeprefix(prefix) for group in files.values() for file in group]
     if not names:
         raise ReportError(path, ROCPROFV3, "no CSV file of rocprofv3", AGAIN)
@@ -355,21 +357,23 @@ def parse(path: Path) -> Report:
     recording.copies = [
         make_copy(row, agents.find_gpu_ordinal)
         for file in files["memory_copy_trace"]
-        for row in _iterate_fields_or_gap(file, COPY, recording)
+        for row in _iterate_rows_or_record_gap(file, COPY, recording)
     ]
     for file in files["api_trace"]:
-        for row in _iterate_fields_or_gap(file, _CALL, recording):
+        for row in _iterate_rows_or_record_gap(file, _CALL, recording):
             if "MARKER" in row["domain"]:
-                recording.add_range(row["name"], row, row["thread"])
+                recording.add_roctx_range(row["name"], row, row["thread"])
             else:
-                recording.add_calls(row["domain"], row["name"], read_start_and_duration(row)[1])
+                recording.add_api_calls(
+                    row["domain"], row["name"], read_start_and_duration_ns(row)[1]
+                )
     for file in files["stats"] if not launches.count and not recording.calls else ():
         # sums of whole domains count only if there is nothing else
         if not file.name.endswith("domain_stats.csv") or len(files["stats"]) == 1:
             _add_summed_operations(file, recording)
-    recording.gaps += launches.find_gaps()
-    recording.gaps += _find_missing_and_unread(files, recording)
-    recording.diagnostics += launches.find_missing_launches()
+    recording.gaps += launches.describe_missing_data()
+    recording.gaps += _describe_missing_and_unread_files(files, recording)
+    recording.diagnostics += launches.warn_missing_launches_and_counters()
     return recording.make_report()
 
 
@@ -377,8 +381,8 @@ def _add_summed_operations(file: Path, recording: RocmRecording) -> None:
     """Add the rows of a file of sums."""
     match = _STATS_KIND.search(file.name)
     kind = match[1] if match else "kernel"
-    for line, row in iterate_fields(file, _SUM):
-        name, calls, total = strip_descriptor_mark(row["name"]), row["calls"], row["total"]
+    for line, row in iterate_row_fields(file, _SUM):
+        name, calls, total = strip_kernel_descriptor_suffix(row["name"]), row["calls"], row["total"]
         if calls is None or total is None:
             reason = f"line {line}: {name[:60]} has no whole number of calls or ns"
             raise ReportError(file, ROCPROFV3, reason, AGAIN)
@@ -392,7 +396,7 @@ def _add_summed_operations(file: Path, recording: RocmRecording) -> None:
         ]
 
 
-def _find_missing_and_unread(
+def _describe_missing_and_unread_files(
     files: dict[str, list[Path]], recording: RocmRecording
 ) -> Iterator[Gap]:
     if recording.kernels and not files["agent_info"]:
@@ -413,6 +417,6 @@ def _find_missing_and_unread(
             yield Gap("rocprofv3 row", "not_available", reason)
     for kind, label in _NOT_READ.items():
         for file in files[kind]:
-            count = sum(1 for _ in _iterate_fields_or_gap(file, (), recording))
+            count = sum(1 for _ in _iterate_rows_or_record_gap(file, (), recording))
             reason = f"perfctl does not read {label}: {count:,} rows of {file.name}"
             yield Gap(kind, "not_available", reason)

@@ -26,8 +26,8 @@ from perfctl.parsers.rocm.records import (
     make_copy,
     make_counter,
     make_kernel,
-    make_scratch_counter,
-    read_start_and_duration,
+    make_scratch_memory_counter,
+    read_start_and_duration_ns,
 )
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Copy, Counter, Gap, Kernel, Report
@@ -50,7 +50,7 @@ def parse(path: Path) -> Report:
     recording = RocmRecording(path, "rocprofv3 JSON", kernels, counters, copies)
     try:
         for process in content[ROOT]:
-            ordinals = _number_gpus(process, recording)
+            ordinals = _add_gpus_and_map_ordinals(process, recording)
             _add_launches_and_counters(process, recording, ordinals, kernels, counters)
             _add_buffer_records(process, recording, ordinals, copies)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -61,7 +61,7 @@ def parse(path: Path) -> Report:
     return recording.make_report()
 
 
-def _number_gpus(process: Json, recording: RocmRecording) -> dict[object, int]:
+def _add_gpus_and_map_ordinals(process: Json, recording: RocmRecording) -> dict[object, int]:
     """Return agent -> ordinal among the GPUs, and add these."""
     gpus = [agent for agent in process.get("agents", ()) if agent["type"] == 2]
     gpus.sort(key=lambda agent: parse_integer(agent.get("node_id")) or 0)
@@ -81,13 +81,13 @@ def _add_buffer_records(
         if kind == "memory_copy":
             for row in rows:
                 fields = read_json_fields(
-                    COPY, {**row, "Direction": _name_operation(row, operations)}
+                    COPY, {**row, "Direction": _get_operation_name(row, operations)}
                 )
                 copies.append(make_copy(fields, ordinals.get))
         elif kind in API_DOMAINS:
             for row in rows:
-                _, duration = read_start_and_duration(read_json_fields(TIMES, row))
-                recording.add_calls(kind, _name_operation(row, operations), duration)
+                _, duration = read_start_and_duration_ns(read_json_fields(TIMES, row))
+                recording.add_api_calls(kind, _get_operation_name(row, operations), duration)
         elif rows and kind not in ("kernel_dispatch", "names"):
             reason = f"{len(rows):,} records of {kind} are not supported"
             recording.gaps.append(Gap(kind, "not_available", reason))
@@ -114,7 +114,7 @@ def _add_launches_and_counters(
         if launch == len(kernels):
             kernels.append(make_kernel(launch, ordinals.get(fields["agent"]), fields))
             recording.used.add(kernels[-1].device_index)
-            counters += make_scratch_counter(launch, fields)
+            counters += make_scratch_memory_counter(launch, fields)
         values: dict[str, float] = {}
         for value in row.get("records", ()):
             number = value["counter_id"]["handle"]
@@ -125,7 +125,7 @@ def _add_launches_and_counters(
     recording.has_counters |= bool(counted)
 
 
-def _name_operation(row: Json, operations: Sequence[Json]) -> str:
+def _get_operation_name(row: Json, operations: Sequence[Json]) -> str:
     """Return the name of a record's operation: by its kind, and the number of the operation in
     it."""
     kind, number = row["kind"], row["operation"]

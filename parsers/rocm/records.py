@@ -20,7 +20,7 @@ from typing import Any
 
 from perfctl.parsers.common.doubts import split_words
 from perfctl.parsers.common.numbers import Number, parse_finite_decimal, parse_integer, parse_real
-from perfctl.parsers.common.tables import FieldColumn, text_or_none
+from perfctl.parsers.common.tables import FieldColumn, nonempty_text_or_none
 from perfctl.records.report import (
     Copy,
     Counter,
@@ -89,7 +89,7 @@ LAUNCH = (
     FieldColumn(
         "Kernel_Name",
         field="name",
-        read=text_or_none,
+        read=nonempty_text_or_none,
         also=(
             "symbol.formatted_kernel_name",
             "symbol.demangled_kernel_name",
@@ -138,7 +138,7 @@ LAUNCH_OF_SYMBOL = (
 """Columns of a launch in forms that state the static LDS of its kernel (CSV does not)."""
 COPY = (
     *TIMES,
-    FieldColumn("Direction", "", "kind", text_or_none),
+    FieldColumn("Direction", "", "kind", nonempty_text_or_none),
     *(
         AGENT._replace(name=f"{name}_Agent_Id", field=field, also=(f"{key}.handle", key))
         for name, field, key in (
@@ -151,7 +151,7 @@ COPY = (
 )
 
 
-def read_start_and_duration(row: Mapping[str, Any]) -> tuple[int | None, Number | None]:
+def read_start_and_duration_ns(row: Mapping[str, Any]) -> tuple[int | None, Number | None]:
     """Return (start, duration) in ns of the fields "start" and "end"; 0 is no time."""
     start, end = row["start"], row["end"]
     if not start:
@@ -160,7 +160,7 @@ def read_start_and_duration(row: Mapping[str, Any]) -> tuple[int | None, Number 
 
 
 @lru_cache(maxsize=4096)
-def strip_descriptor_mark(text: str) -> str:
+def strip_kernel_descriptor_suffix(text: str) -> str:
     """Return a kernel's name without the mark of a kernel descriptor."""
     return _ENDING.sub("", text).strip()
 
@@ -179,10 +179,10 @@ def make_kernel(launch: int, device: int | None, row: Mapping[str, Any]) -> Kern
         static = row["static_lds"]
         is_more = lds is not None and static is not None and lds >= static
         dynamic = lds - static if is_more else None
-    start, duration = read_start_and_duration(row)
+    start, duration = read_start_and_duration_ns(row)
     return Kernel(
         launch,
-        strip_descriptor_mark(row["name"] or NAMELESS),
+        strip_kernel_descriptor_suffix(row["name"] or NAMELESS),
         None,
         device_index=device,
         stream=row["stream"],
@@ -201,7 +201,7 @@ def make_copy(row: Mapping[str, Any], find_gpu: Callable[[Any], int | None]) -> 
     the tool's own word. ``find_gpu`` returns the ordinal of an agent; None for the host."""
     kind = row["kind"] or NAMELESS
     match = _DIRECTION.search(kind)
-    start, duration = read_start_and_duration(row)
+    start, duration = read_start_and_duration_ns(row)
     source, target = find_gpu(row["source"]), find_gpu(row["target"])
     return Copy(
         f"{match['source'][0]}to{match['target'][0]}" if match else kind,
@@ -233,7 +233,7 @@ def _find_counter_unit(counter: str) -> tuple[str | None, int]:
     return "inst" if counter.startswith("SQ_INSTS_") and "_MOPS_" not in counter else None, 1
 
 
-def make_scratch_counter(launch: int, row: Mapping[str, Any]) -> Iterator[Counter]:
+def make_scratch_memory_counter(launch: int, row: Mapping[str, Any]) -> Iterator[Counter]:
     """Yield the scratch memory of a work-item, for which a kernel has no field; nothing if it is 0
     or unknown."""
     if row["scratch"]:
@@ -301,7 +301,7 @@ class RocmRecording:
         )
         self.devices.setdefault(index, gpu)
 
-    def add_calls(
+    def add_api_calls(
         self, category: str, name: str, duration_ns: float | None, calls: int = 1
     ) -> None:
         """Add calls of a category such as HIP_RUNTIME_API_EXT to the sums of their function."""
@@ -313,9 +313,9 @@ class RocmRecording:
             total = None if duration_ns is None else total + round(duration_ns)
         self.calls[key] = count + calls, total
 
-    def add_range(self, name: str, row: Mapping[str, Any], thread: int | None) -> None:
+    def add_roctx_range(self, name: str, row: Mapping[str, Any], thread: int | None) -> None:
         """Add a ROCTx range with the fields of TIMES."""
-        start, duration = read_start_and_duration(row)
+        start, duration = read_start_and_duration_ns(row)
         if start is None:
             self.unplaced += 1
         else:
@@ -351,14 +351,14 @@ class RocmRecording:
             ranges=self.ranges,
             operations=[*operations, *self.operations],
             summaries=tuple(self.summaries),
-            gaps=(*self.gaps, *self._find_unrecorded_gaps()),
+            gaps=(*self.gaps, *self._describe_unrecorded_data()),
             diagnostics=(*((_SERIAL,) if self.has_counters else ()), *self.diagnostics),
             duration_ns=max(end for _, end in spans) - min(start for start, _ in spans)
             if spans
             else None,
         )
 
-    def _find_unrecorded_gaps(self) -> Iterator[Gap]:
+    def _describe_unrecorded_data(self) -> Iterator[Gap]:
         """Yield what was not recorded, with the option of rocprofv3 that records it."""
         if not self.kernels:
             reason = "no launch was recorded (rocprofv3 --kernel-trace)"

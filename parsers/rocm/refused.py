@@ -30,7 +30,7 @@ _OF_A_FOLDER = re.compile(
 
 def sniff(path: Path, head: bytes) -> bool:
     """Return whether rocprof v1 or rocprof-compute wrote the file."""
-    return not path.is_dir() and _find_refused_tool(path, head) is not None
+    return not path.is_dir() and _recognize_unsupported_profiler(path, head) is not None
 
 
 def find_leading_file(path: Path) -> Path:
@@ -44,13 +44,13 @@ def find_leading_file(path: Path) -> Path:
 def parse(path: Path) -> NoReturn:
     """Raise ReportError with the release that reads the file."""
     with path.open("rb") as file:
-        tool = _find_refused_tool(path, file.read(1 << 16)) or ROCPROF
+        tool = _recognize_unsupported_profiler(path, file.read(1 << 16)) or ROCPROF
     raise ReportError(
         path, tool, f"a report of {tool}, which perfctl 1.0.0 was the last release to read", REMEDY
     )
 
 
-def _find_refused_tool(path: Path, head: bytes) -> str | None:
+def _recognize_unsupported_profiler(path: Path, head: bytes) -> str | None:
     if has_sqlite_magic(head):
         return ROCPROF if has_tables(path, head, "OPS", "COPY", "HIP") else None
     text = decode_head(head).lstrip()

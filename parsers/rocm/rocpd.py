@@ -15,16 +15,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.common.doubts import note_newer_version, warn_not_understood
+from perfctl.parsers.common.doubts import make_newer_version_note, make_unknown_names_warning
 from perfctl.parsers.common.sqlite import (
     Database,
     NamedTables,
-    find_unreadable_columns,
     has_tables,
+    list_unreadable_column_gaps,
     open_database,
     sql_integer,
 )
-from perfctl.parsers.common.tables import FieldColumn, text_or_none
+from perfctl.parsers.common.tables import FieldColumn, nonempty_text_or_none
 from perfctl.parsers.rocm.records import (
     AGAIN,
     COPY,
@@ -118,7 +118,7 @@ _RANGES = f"""
 _RANGE = (
     *TIMES,
     FieldColumn("function", read=str),
-    FieldColumn("extdata", read=text_or_none),
+    FieldColumn("extdata", read=nonempty_text_or_none),
     FieldColumn("tid"),
 )
 
@@ -137,7 +137,7 @@ def parse(path: Path) -> Report:
             table: str, read: Callable[[NamedTables, int], Iterator[Any]]
         ) -> RereadRecords | tuple[()]:
             has_some = any(part.count_rows(table) for part in parts)
-            return RereadRecords(partial(_iterate_over_guids, path, read)) if has_some else ()
+            return RereadRecords(partial(_iterate_rows_by_guid, path, read)) if has_some else ()
 
         tags = dict(row for part in parts for row in part.read_table("rocpd_metadata"))
         schema = str(tags.get("schema_version") or "")
@@ -157,9 +157,9 @@ def parse(path: Path) -> Report:
             name + part.suffix for part in parts for name in (*_READ, *_LEFT_OUT, *_QUIET)
         }
         known_tables |= {"sqlite_sequence", "sqlite_stat1"}
-        unknown = database.find_unknown_parts({}, known_tables)
-        recording.diagnostics += warn_not_understood(unknown)
-        recording.diagnostics += note_newer_version("rocpd schema", schema, _NEWEST)
+        unknown = database.find_unknown_tables_and_columns({}, known_tables)
+        recording.diagnostics += make_unknown_names_warning(unknown)
+        recording.diagnostics += make_newer_version_note("rocpd schema", schema, _NEWEST)
         return recording.make_report()
 
 
@@ -175,7 +175,7 @@ def _find_tables_by_guid(database: Database) -> list[NamedTables]:
     ]
 
 
-def _iterate_over_guids(
+def _iterate_rows_by_guid(
     path: Path, read: Callable[[NamedTables, int], Iterator[Any]]
 ) -> Iterator[Any]:
     """Yield what ``read`` yields of each GUID, given the number of launches before it."""
@@ -186,7 +186,7 @@ def _iterate_over_guids(
             first += part.count_rows(DISPATCH)
 
 
-def _number_gpus(part: NamedTables) -> dict[int, int]:
+def _map_agents_to_gpu_ordinals(part: NamedTables) -> dict[int, int]:
     """Return agent -> ordinal among the GPUs."""
     gpus = sorted(row[:3] for row in part.read_table(AGENT) if row[1] == "GPU")
     return {
@@ -195,26 +195,26 @@ def _number_gpus(part: NamedTables) -> dict[int, int]:
     }
 
 
-def _read_kernels(part: NamedTables, first: int) -> Iterator[Kernel]:
-    ordinals = _number_gpus(part)
-    for launch, row in enumerate(part.query_fields(LAUNCH_OF_SYMBOL, _KERNELS), first):
+def _read_kernels(part: NamedTables, first_launch: int) -> Iterator[Kernel]:
+    ordinals = _map_agents_to_gpu_ordinals(part)
+    for launch, row in enumerate(part.query_fields(LAUNCH_OF_SYMBOL, _KERNELS), first_launch):
         yield make_kernel(launch, ordinals.get(row["agent"]), row)
 
 
-def _read_counters(part: NamedTables, first: int) -> Iterator[Counter]:
+def _read_counters(part: NamedTables, first_launch: int) -> Iterator[Counter]:
     for launch, name, value in part.execute_query(_COUNTERS):
-        yield make_counter(first + launch, str(name), value)
+        yield make_counter(first_launch + launch, str(name), value)
 
 
-def _read_copies(part: NamedTables, first: int) -> Iterator[Copy]:
-    ordinals = _number_gpus(part)
+def _read_copies(part: NamedTables, first_launch: int) -> Iterator[Copy]:
+    ordinals = _map_agents_to_gpu_ordinals(part)
     for row in part.query_fields(COPY, _COPIES):
         yield make_copy(row, ordinals.get)
 
 
 def _add_tables_of_guid(part: NamedTables, recording: RocmRecording) -> None:
     """Add the GPUs, the calls and ranges, the times and the gaps of one GUID."""
-    ordinals = _number_gpus(part)
+    ordinals = _map_agents_to_gpu_ordinals(part)
     agents = part.execute_query("SELECT DISTINCT agent_id FROM {rocpd_kernel_dispatch}")
     recording.used |= {ordinals.get(agent) for (agent,) in agents}
     for agent, _, _, name, product, text in part.read_table(AGENT):
@@ -226,10 +226,10 @@ def _add_tables_of_guid(part: NamedTables, recording: RocmRecording) -> None:
             facts = {**(facts or {}), "name": name, "product_name": product}
             recording.add_gpu(ordinals[agent], facts)
     for category, function, total, count in part.execute_query(_CALLS):
-        recording.add_calls(str(category), str(function), total, count)
+        recording.add_api_calls(str(category), str(function), total, count)
     for row in part.query_fields(_RANGE, _RANGES):
-        message = text_or_none((_parse_json_object(row["extdata"]) or {}).get("message"))
-        recording.add_range(message or row["function"], row, row["tid"])
+        message = nonempty_text_or_none((_parse_json_object(row["extdata"]) or {}).get("message"))
+        recording.add_roctx_range(message or row["function"], row, row["tid"])
     recording.times += [(start, end) for _, start, end in part.read_table("rocpd_info_process")]
     nameless = part.execute_query(
         "SELECT count(*) FROM {rocpd_kernel_dispatch} k LEFT JOIN {rocpd_info_kernel_symbol} s "
@@ -239,7 +239,7 @@ def _add_tables_of_guid(part: NamedTables, recording: RocmRecording) -> None:
         reason = f"{nameless:,} dispatches name a kernel that is not in the database"
         recording.gaps.append(Gap("kernel.name", "unreadable", reason))
     columns = {name + part.suffix: names for name, names in _COLUMNS.items()}
-    for gap in find_unreadable_columns(part.database, columns, columns):
+    for gap in list_unreadable_column_gaps(part.database, columns, columns):
         quantity, reason = (text.replace(part.suffix, "") for text in (gap.quantity, gap.reason))
         recording.gaps.append(Gap(quantity, gap.state, reason))
 

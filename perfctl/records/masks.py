@@ -43,11 +43,11 @@ OPERATORS = {
 of all sequences x heads x head size."""
 
 
-def describe_attention_call(
+def describe_attention_call_mask(
     name: str,
-    shape: Callable[[int], Sequence[int]],
-    value: Callable[[int], Any],
-    lengths: Callable[[int], Sequence[int] | None] = lambda index: None,
+    get_shape: Callable[[int], Sequence[int]],
+    get_value: Callable[[int], Any],
+    get_cumulative_lengths: Callable[[int], Sequence[int] | None] = lambda index: None,
 ) -> dict[str, Any] | None:
     """Return the attributes of an operator of OPERATORS; None where its packed lengths are not
     known, and have no bound.
@@ -55,28 +55,28 @@ def describe_attention_call(
     ``lengths``: the values of a tensor of cumulative lengths, None where they are not known.
     """
     places = OPERATORS[name]
-    query, key = shape(places.query), shape(places.query + 1)
-    window = value(places.window)
+    query, key = get_shape(places.query), get_shape(places.query + 1)
+    window = get_value(places.window)
     left, right = (
-        window if isinstance(window, (list, tuple)) else (window, value(places.window + 1))
+        window if isinstance(window, (list, tuple)) else (window, get_value(places.window + 1))
     )
-    causal = bool(value(places.causal))
-    if not shape(places.lengths):
+    causal = bool(get_value(places.causal))
+    if not get_shape(places.lengths):
         pairs = [(query[-3], key[-3])]
         return describe_attention_mask(prod(query[:-3]) * query[-2], pairs, causal, left, right)
     rows, columns = prod(query[:-2]), prod(key[:-2])
-    first = lengths(places.lengths)
+    first = get_cumulative_lengths(places.lengths)
     if first is not None:
-        second = lengths(places.lengths + 1) or first
+        second = get_cumulative_lengths(places.lengths + 1) or first
         pairs = [
             (first[index + 1] - first[index], second[index + 1] - second[index])
             for index in range(len(first) - 1)
         ]
         return describe_attention_mask(query[-2], pairs, causal, left, right, "packed sequences")
-    most = value(places.lengths + 2), value(places.lengths + 3)
+    most = get_value(places.lengths + 2), get_value(places.lengths + 3)
     if not all(isinstance(size, int) and size > 0 for size in most):
         return None
-    count = shape(places.lengths)[0] - 1
+    count = get_shape(places.lengths)[0] - 1
     if (rows, columns) == (count * most[0], count * most[1]):
         return describe_attention_mask(
             query[-2] * count, [most], causal, left, right, "packed sequences"
@@ -91,48 +91,58 @@ def describe_attention_call(
 
 def describe_attention_mask(
     heads: int,
-    pairs: Sequence[tuple[int, int]],
+    query_and_key_lengths: Sequence[tuple[int, int]],
     causal: bool,
-    left: int | None = None,
-    right: int | None = None,
-    packing: str = "",
+    left_window: int | None = None,
+    right_window: int | None = None,
+    packing_note: str = "",
 ) -> dict[str, Any]:
     """Return the attributes of attention of ``heads`` to sequences of (queries, keys); without a
     window and packing only whether it is causal.
 
     ``left``, ``right``: keys that a query sees on its sides; None or negative: all.
     """
-    left = -1 if left is None else left
-    right = 0 if causal else -1 if right is None else right
-    causal = right == 0
-    if all(left >= keys - 1 for _, keys in pairs):
-        left = -1
-    if all(right >= queries - 1 for queries, _ in pairs) and right > 0:
-        right = -1
-    has_window = left >= 0 or right > 0
-    if not has_window and not packing:
+    left_window = -1 if left_window is None else left_window
+    right_window = 0 if causal else -1 if right_window is None else right_window
+    causal = right_window == 0
+    if all(left_window >= keys - 1 for _, keys in query_and_key_lengths):
+        left_window = -1
+    if (
+        all(right_window >= queries - 1 for queries, _ in query_and_key_lengths)
+        and right_window > 0
+    ):
+        right_window = -1
+    has_window = left_window >= 0 or right_window > 0
+    if not has_window and not packing_note:
         return {"is_causal": causal}
     if has_window:
-        count = sum(count_window_pairs(queries, keys, left, right) for queries, keys in pairs)
+        count = sum(
+            count_query_key_window_pairs(queries, keys, left_window, right_window)
+            for queries, keys in query_and_key_lengths
+        )
         sides = [
-            f"{size} {side}" for size, side in ((left, "before"), (right, "after")) if size >= 0
+            f"{size} {side}"
+            for size, side in ((left_window, "before"), (right_window, "after"))
+            if size >= 0
         ]
-        packing = "; ".join(filter(None, (packing, f"window: {' and '.join(sides)} each query")))
+        packing_note = "; ".join(
+            filter(None, (packing_note, f"window: {' and '.join(sides)} each query"))
+        )
     else:
-        count = sum(queries * keys for queries, keys in pairs)
-    return {"is_causal": causal and not has_window, "scores": heads * count, "mask": packing}
+        count = sum(queries * keys for queries, keys in query_and_key_lengths)
+    return {"is_causal": causal and not has_window, "scores": heads * count, "mask": packing_note}
 
 
-def count_window_pairs(queries: int, keys: int, left: int, right: int) -> int:
+def count_query_key_window_pairs(queries: int, keys: int, left: int, right: int) -> int:
     """Return the pairs inside of a window; the last query stands at the last key. A negative side
     has no limit."""
 
-    def count_keys(end: int) -> int:
+    def count_keys_up_to_offset(end: int) -> int:
         """Keys up to ``end`` after each query."""
         first, last = keys - queries + end + 1, keys + end
         low, high = max(first, 1), min(last, keys)
         partial = (low + high) * (high - low + 1) // 2 if high >= low else 0
         return partial + keys * max(0, last - max(first - 1, keys))
 
-    before = count_keys(-left - 1) if left >= 0 else 0
-    return (count_keys(right) if right >= 0 else queries * keys) - before
+    before = count_keys_up_to_offset(-left - 1) if left >= 0 else 0
+    return (count_keys_up_to_offset(right) if right >= 0 else queries * keys) - before

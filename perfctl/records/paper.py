@@ -61,7 +61,7 @@ class LayerCall(NamedTuple):
     """Order of first call in the network, from 0."""
 
     @property
-    def upper_bound(self) -> str:
+    def upper_bound_reason(self) -> str:
         """Why fewer FLOPs may be required; "" if none."""
         return (self.formula or "").partition(UPPER_BOUND)[2].partition(";")[0]
 
@@ -206,7 +206,7 @@ class PlanLayer(NamedTuple):
     bias: bool = False
 
     @property
-    def input_elements(self) -> int:
+    def all_input_elements(self) -> int:
         """Elements that it reads, of all its inputs. A concatenation and an addition read what
         they give."""
         return self.output_elements if self.kind == "concat" else prod(self.given) * len(self.of)

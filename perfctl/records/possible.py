@@ -25,7 +25,7 @@ _LAUNCH = re.compile(
 _MOMENT = re.compile(r"(?:19[7-9]\d|20\d\d)-\d\d-\d\d")
 
 
-def find_largest_value(column: str) -> int:
+def get_largest_plausible_value(column: str) -> int:
     """The largest value that a column of the store (or a field of a record) may have, by
     its name."""
     if column.endswith("_ns"):
@@ -35,6 +35,6 @@ def find_largest_value(column: str) -> int:
     return MOST_COUNT
 
 
-def is_possible_date(text: str) -> bool:
+def starts_with_plausible_date(text: str) -> bool:
     """Whether it begins with a date from 1970 to 2099."""
     return _MOMENT.match(text) is not None

@@ -60,19 +60,19 @@ class Expectation(NamedTuple):
     """option, file or registered."""
 
 
-def format_point(point: Point, unknown: str = "as recorded") -> str:
+def format_sweep_point(point: Point, unknown_text: str = "as recorded") -> str:
     """Return "batch 16" or "N=256"; ``unknown`` for a report that does not say."""
-    return unknown if point is None else f"batch {point}" if isinstance(point, int) else point
+    return unknown_text if point is None else f"batch {point}" if isinstance(point, int) else point
 
 
-def format_points(points: Iterable[Point]) -> str:
+def format_sweep_points(points: Iterable[Point]) -> str:
     """Return "batch 16, 32" or "N=256, N=512"."""
     points = list(points)
     listed = ", ".join(map(str, points))
     return f"batch {listed}" if any(isinstance(point, int) for point in points) else listed
 
 
-def get_sort_size(point: Point) -> int:
+def get_batch_size_sort_key(point: Point) -> int:
     """Return what batch sizes are sorted by; other points keep their order."""
     return point if isinstance(point, int) else 0
 
@@ -216,8 +216,8 @@ class UnusedBatchSizes:
         return f"{verb} the batch size{sizes}: its model received {self.samples} samples"
 
 
-def find_unused_batch_sizes(
-    inputs: Iterable[tuple[int | None, str | None]],
+def find_ignored_batch_sizes(
+    requested_sizes_and_input_shapes: Iterable[tuple[int | None, str | None]],
 ) -> UnusedBatchSizes | None:
     """Return the batch sizes that a program did not use; None if it used all, as far as is known.
 
@@ -228,7 +228,7 @@ def find_unused_batch_sizes(
     """
     used: set[int] = set()
     requested: dict[tuple[int, ...], set[int]] = defaultdict(set)
-    for batch, text in inputs:
+    for batch, text in requested_sizes_and_input_shapes:
         if batch is not None and text is None:
             used.add(batch)
         elif batch is not None and text is not None:

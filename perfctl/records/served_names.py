@@ -39,7 +39,7 @@ _CAPTURE = re.compile(r"capture_(\d{1,9})_([A-Z_]+)\Z")
 _BEGINS = ("execute_", "step[", "[Executor]", "_forward_step")
 
 
-def parse_served_step(name: str) -> ServedStep | None:
+def parse_served_step_name(name: str) -> ServedStep | None:
     """The step that a range's name tells of, numbered 0; None for other names, and where a server
     was idle."""
     if not name.startswith(_BEGINS):
@@ -79,19 +79,19 @@ def parse_served_step(name: str) -> ServedStep | None:
 
 
 def _make_served_step(
-    name: str, prompts: int, decodes: int, context: list[int], generation: list[int]
+    name: str, prompts: int, decodes: int, prompt_counts: list[int], decode_counts: list[int]
 ) -> ServedStep | None:
     """``context`` and ``generation``: tokens, keys and pairs, as far as they are known."""
     if not prompts and not decodes:
         return None
     phase = "mixed" if prompts and decodes else "prefill" if prompts else "decode"
     names = ("tokens", "keys", "pairs")
-    figures = {f"prompt_{name}": value for name, value in zip(names, context, strict=False)}
-    figures |= {f"decode_{name}": value for name, value in zip(names, generation, strict=False)}
+    figures = {f"prompt_{name}": value for name, value in zip(names, prompt_counts, strict=False)}
+    figures |= {f"decode_{name}": value for name, value in zip(names, decode_counts, strict=False)}
     return ServedStep(0, name, phase, prompts=prompts, decodes=decodes, **figures)
 
 
-def parse_capture_name(name: str) -> tuple[int, str] | None:
+def parse_graph_capture_name(name: str) -> tuple[int, str] | None:
     """(size, mode) of the range in which a server captures a graph: ``capture_32_DECODE``; None for
     other names."""
     match = _CAPTURE.match(name)

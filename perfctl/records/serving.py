@@ -54,15 +54,15 @@ class ServedStep(NamedTuple):
         return _add_if_known(self.prompts, self.decodes)
 
     @property
-    def keys(self) -> int | None:
+    def attention_keys(self) -> int | None:
         return _add_if_known(self.prompt_keys, self.decode_keys)
 
     @property
-    def pairs(self) -> int | None:
+    def attention_query_key_pairs(self) -> int | None:
         return _add_if_known(self.prompt_pairs, self.decode_pairs)
 
     @property
-    def from_shapes(self) -> bool:
+    def is_inferred_from_shapes(self) -> bool:
         """Inferred: no annotation names it."""
         return self.name.startswith((FROM_SHAPES, PART_FROM_SHAPES))
 

@@ -14,7 +14,7 @@ def has_sqlite_magic(head: bytes) -> bool:
     return head.startswith(MAGIC)
 
 
-def read_stated_size(head: bytes) -> int:
+def read_file_size_from_header(head: bytes) -> int:
     """Size of the whole file in bytes as its header states it; 0 where ``head`` is another file's
     or does not say.
 

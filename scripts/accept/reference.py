@@ -21,7 +21,7 @@ from cause_catalog import CATALOG
 
 from perfctl.orchestrator.cli import commands as command_line
 from perfctl.orchestrator.cli.main import COMMANDS, GROUPS, build_application
-from perfctl.orchestrator.commands.declare import Command, Group, load_declaration
+from perfctl.orchestrator.commands.declare import Command, Group, load_command_or_group
 from perfctl.orchestrator.counts.hardware import machines
 from perfctl.orchestrator.launch.sweep.bench_file import BenchSpec
 from perfctl.orchestrator.outputs import OUTPUTS, format_schema_name
@@ -233,7 +233,7 @@ def _leaves(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 def _declared() -> Iterator[tuple[str, Command[Any, Any]]]:
     """Yield each declared command with its words."""
     for name in COMMANDS:
-        found = load_declaration(name)
+        found = load_command_or_group(name)
         if not isinstance(found, Group):
             yield name, found
             continue
@@ -361,7 +361,7 @@ def page_of_json() -> str:
     """Return each command with the outputs of its ``--json``."""
     rows = []
     for name, command in _declared():
-        outputs = command_line.list_output_names(command) if command.has_json else ()
+        outputs = command_line.list_json_output_names(command) if command.has_json else ()
         if outputs:
             words = ", ".join(
                 f"list of `{output}`"
@@ -402,7 +402,7 @@ def page_of_networks() -> str:
     groups = {"All families": dict(shared), **PARAMETERS}
     for heading, parameters in groups.items():
         rows = [
-            (f"`{name}`", str(parameter.default), parameter.allowed, parameter.about)
+            (f"`{name}`", str(parameter.default), parameter.allowed_values_text, parameter.about)
             for name, parameter in parameters.items()
             if heading == "All families" or (name, parameter) not in shared
         ]

@@ -16,14 +16,14 @@ from pathlib import Path
 
 import msgspec
 
-from perfctl.orchestrator.commands.calculator import trace_models
+from perfctl.orchestrator.commands.calculator import load_or_trace_models
 from perfctl.orchestrator.predict.models.calculator import (
     TABLE,
     ModelCache,
     ModelTable,
     get_library_versions,
-    load_shipped_table,
-    resolve_model_names,
+    load_shipped_model_table,
+    parse_torchvision_model_names,
 )
 
 FILE = Path(__file__).resolve().parents[2] / "orchestrator" / "predict" / "models" / TABLE
@@ -37,8 +37,8 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="compare with the table there is")
     asked = parser.parse_args()
     cache = ModelCache()
-    names, _ = resolve_model_names("all", cache)
-    models, failed = trace_models(names, lambda *said: print(*said, file=sys.stderr), cache)
+    names, _ = parse_torchvision_model_names("all", cache)
+    models, failed = load_or_trace_models(names, lambda *said: print(*said, file=sys.stderr), cache)
     if failed:
         print(*failed, sep="\n")
         return 1
@@ -48,7 +48,7 @@ def main() -> int:
     }
     table = ModelTable(get_library_versions(), names, records)
     if asked.check:
-        same = table == load_shipped_table()
+        same = table == load_shipped_model_table()
         print(
             "the table is what tracing gives"
             if same

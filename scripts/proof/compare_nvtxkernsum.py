@@ -122,7 +122,7 @@ def _nest_ranges(
 
 def _around(nest: IntervalNest, launches: SpanArrays) -> Iterator[np.ndarray]:
     """Never empty: the first says where there is no range at all."""
-    places = nest.locate_starts(launches.thread, launches.start)
+    places = nest.find_last_started_positions(launches.thread, launches.start)
     found = list(nest.iterate_outwards(places, launches.end))
     yield from found or [np.full(len(launches.start), NOBODY)]
 

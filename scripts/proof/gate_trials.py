@@ -33,13 +33,16 @@ from perfctl.orchestrator.compare.gate import (
     WORSE,
     GateOutcome,
     MeasuredQuantities,
-    append_sessions_to_baseline,
-    group_rows_into_causes,
+    append_new_session_if_unchanged,
+    group_rows_by_study_quantity,
     judge_against_baseline,
 )
-from perfctl.orchestrator.compare.gate_quantities import measure_model, measure_runs
+from perfctl.orchestrator.compare.gate_quantities import (
+    collect_model_quantities,
+    collect_run_quantities,
+)
 from perfctl.orchestrator.estimate.request import Request
-from perfctl.orchestrator.estimate.session import estimate_model
+from perfctl.orchestrator.estimate.session import estimate_model_for_batches
 from perfctl.orchestrator.sides import load_comparison_side
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Counter as Metric
@@ -70,7 +73,8 @@ class Trial:
     def first(self) -> str:
         """Quantity of the headline; "" where the gate passed."""
         return next(
-            (cause.first.quantity for cause in group_rows_into_causes(self.outcome, *FAILS)), ""
+            (cause.first.quantity for cause in group_rows_by_study_quantity(self.outcome, *FAILS)),
+            "",
         )
 
     @property
@@ -132,7 +136,7 @@ def _estimate(batch: int = 8, mode: str = "train", **edit: Any) -> MeasuredQuant
         __name__
     ]  # by its path, the factory's file would be imported once more
     request = Request("perfctl_gate_trials:network", ("3x8x8",), mode, memory=True)
-    return measure_model(estimate_model(request, [batch]).batches)
+    return collect_model_quantities(estimate_model_for_batches(request, [batch]).batches)
 
 
 def _model(name: str, *names: str) -> Callable[[int, random.Random], Trial]:
@@ -261,7 +265,9 @@ def _edited(
             seed,
             f"recording: {name}",
             names,
-            judge_against_baseline("runs", measure_runs(before), measure_runs(after), {}),
+            judge_against_baseline(
+                "runs", collect_run_quantities(before), collect_run_quantities(after), {}
+            ),
         )
 
     return made
@@ -414,7 +420,7 @@ def _slower(seed: int, dice: random.Random) -> Trial:
     )
     held = _scaled(base, dice.gauss(1, 0.02))
     for _ in range(7):
-        held = append_sessions_to_baseline(held, _scaled(base, dice.gauss(1, 0.02)), {})
+        held = append_new_session_if_unchanged(held, _scaled(base, dice.gauss(1, 0.02)), {})
     return Trial(
         seed,
         "recording: slower",
@@ -424,7 +430,7 @@ def _slower(seed: int, dice: random.Random) -> Trial:
 
 
 def _scaled(run: Run, factor: float) -> MeasuredQuantities:
-    measured = measure_runs([run])
+    measured = collect_run_quantities([run])
     places = {
         place: {
             name: (float(f"{value[0] * factor:.5g}"),)
@@ -538,7 +544,7 @@ def clean(
         drawn = dice.sample(sessions, min(len(sessions), dice.randint(SESSIONS_MIN, 8) + 1))
         held = drawn[0]
         for one in drawn[1:-1]:
-            held = append_sessions_to_baseline(held, one, {})
+            held = append_new_session_if_unchanged(held, one, {})
         outcomes.append(judge_against_baseline("session", held, drawn[-1], {}))
     for one in outcomes:
         failed = {row.quantity for row in one.of(*FAILS)}
@@ -553,7 +559,9 @@ def clean(
 def _again() -> list[Callable[[], MeasuredQuantities]]:
     return [
         *(
-            lambda path=path: measure_runs(load_comparison_side(path, Path("none.db")).runs)
+            lambda path=path: collect_run_quantities(
+                load_comparison_side(path, Path("none.db")).runs
+            )
             for path in (GPU, CPU)
         ),  # type: ignore[misc]
         lambda: _estimate(width=8, hidden=16),
@@ -587,7 +595,8 @@ def main() -> int:
     print("\n".join(missed))
     if given.clean:
         sessions = [
-            measure_runs(load_comparison_side(store, store).runs) for store in given.sessions
+            collect_run_quantities(load_comparison_side(store, store).runs)
+            for store in given.sessions
         ]
         still = clean(sessions, _again(), given.clean)
         print(

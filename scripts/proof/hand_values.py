@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from perfctl.orchestrator.estimate.sheets.sheet import Sheet, build_layer_sheet
-from perfctl.orchestrator.estimate.sheets.slips import check_stated_value
+from perfctl.orchestrator.estimate.sheets.slips import diagnose_stated_value
 from perfctl.records.paper import OpShape
 
 LAYERS = 30
@@ -238,8 +238,8 @@ def main() -> None:
         at, count = source.randrange(LAYERS), source.choice((1, 2))
         if (value := draw_value(layers[at], count, source)) is None:
             continue
-        finding = check_stated_value(
-            value[0], sheets[at].facts, sheets[at].quantities, batches=BATCHES
+        finding = diagnose_stated_value(
+            value[0], sheets[at].facts, sheets[at].quantities, sweep_batches=BATCHES
         )
         drawn[count] += 1
         called_right += finding.is_correct

@@ -28,11 +28,11 @@ from perfctl.orchestrator.counts.kernels.grids import (
     ConvShape,
     GemmShape,
     TilePrediction,
-    predict_tiles,
+    predict_forward_tiles,
 )
 from perfctl.orchestrator.counts.kernels.names import (
     Algorithm,
-    choose_layer_algorithm,
+    choose_main_layer_algorithm,
     recognise_kernel,
 )
 
@@ -103,7 +103,7 @@ def _conv(row: dict[str, str]) -> tuple[ConvShape, int]:
 
 def right_family(row: Row) -> bool:
     """By the rules in the docstring of this file."""
-    layer = choose_layer_algorithm(row.kernels)
+    layer = choose_main_layer_algorithm(row.kernels)
     parts = [recognise_kernel(name) for name in row.kernels]
     allowed = ALLOWED[row.operation].get(layer.family or "")
     if allowed is None or any(part.family not in allowed for part in parts):
@@ -122,7 +122,7 @@ def _has_its_part(longest: Algorithm, layer: Algorithm) -> bool:
 
 def predicted(row: Row) -> TilePrediction | None:
     """Return the tiles of the longest kernel, if it is the one that multiplies."""
-    prediction = predict_tiles(recognise_kernel(row.longest), row.grid, row.shape)
+    prediction = predict_forward_tiles(recognise_kernel(row.longest), row.grid, row.shape)
     if prediction is not None and prediction.family == "gemm" and row.operation == "conv":
         return None  # a product between Fourier transforms: complex numbers, no formula
     return prediction
@@ -133,7 +133,7 @@ def tally(path: Path, limit: int | None = None) -> Tally:
     found = Tally()
     for row in islice(rows(path), limit):
         found.rows += 1
-        found.methods[choose_layer_algorithm(row.kernels).method or "not recognised"] += 1
+        found.methods[choose_main_layer_algorithm(row.kernels).method or "not recognised"] += 1
         if right_family(row):
             found.right += 1
         else:

@@ -5,17 +5,17 @@ store:
 
 A profile hook (``sys.setprofile``) follows ``perfctl.ingest(REPORT, STORE, jobs=1)`` in this
 process and in the worker that reads the report; everything was loaded by an ingest before. Counted
-are, in the worker, from the call of ``parsers.reports`` to the return of ``store.write.write_run``:
+are, in the worker, from the call of ``parsers.parse_every_run`` to the return of
+``store.write.write_run``:
 
 * modules: files of perfctl with a function that was called in between, or that called it (the
-  functions between ``ingest`` and the call of ``parsers.reports`` in both processes). The ground is
-  not counted: records, redaction, errors, memory, files; nor is what is asked about one name
-  or one number (analyse).
-* calls upward: pairs of functions of which the callee lies in a higher room than the caller. The
-  rooms from top to bottom: cli and commands (actions), report, compare and predict, ledger, ingest
-  (with its workers), counts and estimate (analyse), launch, parsers and store, ground. A callback,
-  and a generator that goes on, is a call. What a library calls counts as called by the function
-  of perfctl that called the library.
+functions between ``ingest`` and the call of ``parsers.parse_every_run`` in both processes). The
+ground is not counted: records, redaction, errors, memory, files; nor is what is asked about one
+name or one number (analyse). * calls upward: pairs of functions of which the callee lies in a
+higher room than the caller. The rooms from top to bottom: cli and commands (actions), report,
+compare and predict, ledger, ingest (with its workers), counts and estimate (analyse), launch,
+parsers and store, ground. A callback, and a generator that goes on, is a call. What a library calls
+counts as called by the function of perfctl that called the library.
 
 Without REPORT, the nsys export of tests/data/recorded-cpu, which has no kernels, is taken. Run it
 with the interpreter that has the perfctl to be measured; it works with 1.0 as well.

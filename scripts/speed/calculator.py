@@ -104,15 +104,15 @@ def page() -> tuple[str, str]:
     from bench_steps import convert_bench_point
 
     from perfctl import __version__
-    from perfctl.orchestrator.commands.calculator import trace_models
+    from perfctl.orchestrator.commands.calculator import load_or_trace_models
     from perfctl.orchestrator.counts.hardware import machines
     from perfctl.orchestrator.counts.hardware.machines import BOARDS
     from perfctl.orchestrator.predict import published
-    from perfctl.orchestrator.predict.fit import fit_steps
+    from perfctl.orchestrator.predict.fit import fit_step_time_model
     from perfctl.orchestrator.predict.models.calculator import (
         ModelCache,
-        build_planned_model,
-        resolve_model_names,
+        build_family_calculator_model,
+        parse_torchvision_model_names,
     )
     from perfctl.orchestrator.predict.prices import load_price_table
     from perfctl.orchestrator.report.calculator import (
@@ -120,7 +120,7 @@ def page() -> tuple[str, str]:
         ListedDevice,
         build_calculator_page,
     )
-    from perfctl.orchestrator.report.page.page import render_view
+    from perfctl.orchestrator.report.page.page import render_view_as_html
     from perfctl.parsers.own.bench import read_bench_points
     from perfctl.workloads.models.plan import PARAMETERS, plan_model
 
@@ -131,20 +131,20 @@ def page() -> tuple[str, str]:
         convert_bench_point(point, plan_model(point.model))
         for point in read_bench_points(DATA / "bench.json")
     ]
-    fit = fit_steps("tests/data/bench-cpu", records, device.machine)
+    fit = fit_step_time_model("tests/data/bench-cpu", records, device.machine)
     boards = [
         machines.Device(machines.build_board_machine(board), "published figures", board)
         for board in BOARDS
     ]
     places = [ListedDevice(one.machine, one.source, None, "", (), {}) for one in (*boards, device)]
-    names, _ = resolve_model_names(TRACED, ModelCache())
-    traced, _ = trace_models(names, lambda *_: None, ModelCache())
+    names, _ = parse_torchvision_model_names(TRACED, ModelCache())
+    traced, _ = load_or_trace_models(names, lambda *_: None, ModelCache())
     prices = load_price_table()
     forms = (
         f"resnet:depth=50,width={width}"
         for width in range(16, 16 + NETWORKS - len(PARAMETERS) - len(traced))
     )
-    models = (*map(build_planned_model, (*PARAMETERS, *forms)), *traced)
+    models = (*map(build_family_calculator_model, (*PARAMETERS, *forms)), *traced)
     known = CalculatorContents(
         models,
         tuple(places),
@@ -155,7 +155,7 @@ def page() -> tuple[str, str]:
         prices.name,
     )
     view = build_calculator_page(known, date="2026-11-22", version=__version__)
-    return render_view(view, "calculator.html"), device.machine.name
+    return render_view_as_html(view, "calculator.html"), device.machine.name
 
 
 if __name__ == "__main__":

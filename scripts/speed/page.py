@@ -81,14 +81,14 @@ def visit(browser: Any, file: Path) -> tuple[float, float, float]:
 
 def pages() -> list[tuple[str, int, str]]:
     """(name, limit in MB, HTML)."""
-    from perfctl.orchestrator.report.page.page import render_view
+    from perfctl.orchestrator.report.page.page import render_view_as_html
     from perfctl.orchestrator.report.page.sections import build_report_view
 
     made = synthetic()
 
     def render(runs: list[Any]) -> str:
         view = build_report_view(runs, generated_at="2026-11-20T20:40:00Z")
-        return render_view(view, "run.html")
+        return render_view_as_html(view, "run.html")
 
     sweep = [
         run for number, batch in enumerate(made.BATCHES, 1) for run in made.gpu_pair(number, batch)

@@ -192,14 +192,14 @@ def own_log(tmp_path, monkeypatch):
     """A log in the test's folder, and workers that the tests' own threads do not keep from being
     forked."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(pool, "_is_own_thread", lambda thread: True)
+    monkeypatch.setattr(pool, "_is_main_perfctl_or_rich_thread", lambda thread: True)
 
 
 @pytest.fixture
 def forked_workers(monkeypatch):
     """Workers are forked, so that they have what the test changed: a test before may have left a
     thread, beside which a new interpreter would be started."""
-    monkeypatch.setattr(pool, "can_fork", lambda store=None: True)
+    monkeypatch.setattr(pool, "can_fork_safely", lambda store=None: True)
 
 
 @pytest.fixture

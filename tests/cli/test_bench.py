@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.commands.bench import parse_shard
+from perfctl.orchestrator.commands.bench import parse_shard_or_slurm_task
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.options import parse_seconds
+from perfctl.orchestrator.options import parse_budget_seconds
 from perfctl.parsers.own.bench import read_bench_points
 from tests.cli.conftest import sql
 
@@ -104,22 +104,22 @@ def test_the_design_is_shown_without_measuring_anything(perfctl):
     ("text", "found"), [("30m", 1800.0), ("90s", 90.0), ("1.5h", 5400.0), ("0", 0.0)]
 )
 def test_a_budget_is_read_in_its_unit(text, found):
-    assert parse_seconds(text) == found
+    assert parse_budget_seconds(text) == found
 
 
 def test_a_budget_that_is_no_time_is_said():
     with pytest.raises(UsageError, match="invalid value 'soon' for `budget`"):
-        parse_seconds("soon")
+        parse_budget_seconds("soon")
 
 
 def test_the_part_is_as_said_or_as_slurms_array_says():
     array = {"SLURM_ARRAY_TASK_ID": "7", "SLURM_ARRAY_TASK_COUNT": "4", "SLURM_ARRAY_TASK_MIN": "5"}
 
-    assert parse_shard("2/8", {}) == (2, 8)
-    assert parse_shard(None, array) == (3, 4)
-    assert parse_shard("1/2", array) == (1, 2)
-    assert parse_shard(None, {}) is None
+    assert parse_shard_or_slurm_task("2/8", {}) == (2, 8)
+    assert parse_shard_or_slurm_task(None, array) == (3, 4)
+    assert parse_shard_or_slurm_task("1/2", array) == (1, 2)
+    assert parse_shard_or_slurm_task(None, {}) is None
     with pytest.raises(UsageError, match="`shard`: expected I/N, got '9/8'"):
-        parse_shard("9/8", {})
+        parse_shard_or_slurm_task("9/8", {})
     with pytest.raises(UsageError, match="gaps"):
-        parse_shard(None, {**array, "SLURM_ARRAY_TASK_ID": "99"})
+        parse_shard_or_slurm_task(None, {**array, "SLURM_ARRAY_TASK_ID": "99"})

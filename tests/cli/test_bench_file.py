@@ -7,9 +7,9 @@ import pytest
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.sweep.bench_file import (
     BenchSpec,
-    design_bench,
+    expand_bench_into_points,
     read_bench_file,
-    select_part,
+    select_points_of_part,
 )
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "bench" / "grid.toml"
@@ -23,7 +23,7 @@ def written(tmp_path, text):
 
 def made(**said):
     families = said.pop("families", {"mlp": {"width": (8, 16), "depth": (2, 3)}})
-    return design_bench(BenchSpec(families=families, **said))  # type: ignore[arg-type]
+    return expand_bench_into_points(BenchSpec(families=families, **said))  # type: ignore[arg-type]
 
 
 def test_a_file_is_read_with_its_defaults(tmp_path):
@@ -152,7 +152,7 @@ def test_a_grid_without_end_is_refused_before_it_is_made():
 
 def test_the_parts_of_a_bench_are_all_of_it_and_share_no_network():
     points = made(design="grid", batches=(1, 2)).points
-    parts = [select_part(points, number, 3) for number in (1, 2, 3)]
+    parts = [select_points_of_part(points, number, 3) for number in (1, 2, 3)]
 
     assert sorted(map(str, points)) == sorted(str(point) for part in parts for point in part)
     models = [{point.model for point in part} for part in parts]
@@ -160,6 +160,6 @@ def test_the_parts_of_a_bench_are_all_of_it_and_share_no_network():
 
 
 def test_the_example_has_networks_of_all_families():
-    found = design_bench(read_bench_file(EXAMPLE))
+    found = expand_bench_into_points(read_bench_file(EXAMPLE))
 
     assert {point.family for point in found.points} == {"vgg", "resnet", "inception", "mlp"}

@@ -10,16 +10,16 @@ import pytest
 
 from perfctl.orchestrator.cli.main import run_command_line
 from perfctl.orchestrator.commands import calculator
-from perfctl.orchestrator.commands.calculator import trace_models
+from perfctl.orchestrator.commands.calculator import load_or_trace_models
 from perfctl.orchestrator.errors import ToolMissing, UsageError
-from perfctl.orchestrator.evidence import find_store_evidence
+from perfctl.orchestrator.evidence import build_evidence_for_all_devices
 from perfctl.orchestrator.predict.models import calculator as traced_models
 from perfctl.orchestrator.predict.models.calculator import (
     CalculatorModel,
     ModelCache,
     ModelTable,
-    load_shipped_table,
-    resolve_model_names,
+    load_shipped_model_table,
+    parse_torchvision_model_names,
 )
 from perfctl.orchestrator.report import calculator as page_numbers
 from perfctl.orchestrator.report.calculator import FamilyAnswers
@@ -46,8 +46,8 @@ def test_the_page_is_whole_and_small(page):
 def test_a_model_that_torchvision_has_not_is_said_with_close_names():
     pytest.importorskip("torchvision")
     with pytest.raises(UsageError, match=r"no classification model 'resnet51'.*resnet50"):
-        resolve_model_names("resnet18,resnet51", ModelCache())
-    names = resolve_model_names("resnet18,torchvision:resnet18,vgg16", ModelCache())
+        parse_torchvision_model_names("resnet18,resnet51", ModelCache())
+    names = parse_torchvision_model_names("resnet18,torchvision:resnet18,vgg16", ModelCache())
     assert names == (("resnet18", "vgg16"), ())
 
 
@@ -70,7 +70,7 @@ def test_without_torchvision_the_families_are_written_and_the_rest_is_said(
         and "torchvision is not installed" in (tmp_path / "c.html").read_text()
     )
     with pytest.raises(ToolMissing, match="torchvision is not installed"):
-        resolve_model_names("resnet18", ModelCache())
+        parse_torchvision_model_names("resnet18", ModelCache())
 
 
 def test_each_of_the_default_models_may_take_so_much_that_all_stay_below_two_megabytes(page):
@@ -90,22 +90,22 @@ def test_a_traced_model_is_kept_for_the_next_time_and_traced_anew_when_the_file_
 ):
     pytest.importorskip("torchvision")
     cache, traced = tmp_path / "deep", []
-    first, left_out = trace_models(
+    first, left_out = load_or_trace_models(
         ("squeezenet1_1",), lambda *said: traced.append(said), ModelCache(cache)
     )
     assert (
         traced == [("tracing squeezenet1_1", 0, 1), ("traced squeezenet1_1", 1, 1)]
         and left_out == ()
     )
-    again, _ = trace_models(
+    again, _ = load_or_trace_models(
         ("squeezenet1_1",), lambda *said: traced.append(said), ModelCache(cache)
     )
     assert len(traced) == 2 and again == first, "nothing was traced"
     (entry,) = cache.iterdir()
     for damaged in (b"", gzip.compress(b"{}"), entry.read_bytes()[:-9]):
         entry.write_bytes(damaged)
-        monkeypatch.setattr(calculator, "trace_model", lambda model: "not now")
-        assert trace_models(("squeezenet1_1",), lambda *said: None, ModelCache(cache)) == (
+        monkeypatch.setattr(calculator, "trace_calculator_model", lambda model: "not now")
+        assert load_or_trace_models(("squeezenet1_1",), lambda *said: None, ModelCache(cache)) == (
             (),
             ("squeezenet1_1 is not included: not now.",),
         ), damaged
@@ -114,19 +114,19 @@ def test_a_traced_model_is_kept_for_the_next_time_and_traced_anew_when_the_file_
 @pytest.mark.parametrize("name", ["squeezenet1_1", "vit_b_32"])
 def test_the_table_that_comes_with_perfctl_is_what_tracing_gives(name):
     pytest.importorskip("torchvision")
-    table = load_shipped_table()
+    table = load_shipped_model_table()
     if not table.models:
         pytest.skip("the table was traced with other versions of torch and torchvision")
-    fresh = traced_models.trace_model(f"torchvision:{name}")
+    fresh = traced_models.trace_calculator_model(f"torchvision:{name}")
     assert isinstance(fresh, CalculatorModel), fresh
-    assert ModelCache(None, table).find_model(name) == fresh
+    assert ModelCache(None, table).find_cached_model(name) == fresh
 
 
 def test_a_table_of_other_versions_is_not_taken(monkeypatch):
     monkeypatch.setattr(
         traced_models, "get_library_versions", lambda: {"torch": "0.1", "torchvision": "0.1"}
     )
-    assert load_shipped_table() == ModelTable()
+    assert load_shipped_model_table() == ModelTable()
 
 
 @pytest.mark.parametrize(
@@ -148,18 +148,18 @@ def test_a_table_of_other_versions_is_not_taken(monkeypatch):
     ],
 )
 def test_a_request_that_is_not_one_network_is_refused_with_the_reason(tmp_path, query, said):
-    status, answer = FamilyAnswers(partial(find_store_evidence, tmp_path / "none.db")).answer_query(
-        query
-    )
+    status, answer = FamilyAnswers(
+        partial(build_evidence_for_all_devices, tmp_path / "none.db")
+    ).answer_query(query)
     assert status == 400 and said in answer["error"] and set(answer) == {"error"}
 
 
 def test_the_same_network_is_worked_out_once_whatever_it_is_called(tmp_path, monkeypatch):
-    answers = FamilyAnswers(partial(find_store_evidence, tmp_path / "none.db"))
+    answers = FamilyAnswers(partial(build_evidence_for_all_devices, tmp_path / "none.db"))
     made: list[str] = []
-    plain = page_numbers.build_planned_model
+    plain = page_numbers.build_family_calculator_model
     monkeypatch.setattr(
-        page_numbers, "build_planned_model", lambda spec: made.append(spec) or plain(spec)
+        page_numbers, "build_family_calculator_model", lambda spec: made.append(spec) or plain(spec)
     )
     status, first = answers.answer_query("model=mlp:width=96,depth=3")
     assert status == 200 and (first["name"], first["optimizer"]) == ("mlp:width=96", None)
@@ -170,9 +170,9 @@ def test_the_same_network_is_worked_out_once_whatever_it_is_called(tmp_path, mon
 
 
 def test_the_families_are_told_with_their_ranges(tmp_path):
-    status, said = FamilyAnswers(partial(find_store_evidence, tmp_path / "none.db")).answer_query(
-        ""
-    )
+    status, said = FamilyAnswers(
+        partial(build_evidence_for_all_devices, tmp_path / "none.db")
+    ).answer_query("")
     assert status == 200 and set(said["families"]) == {"vgg", "resnet", "inception", "mlp"}
     assert said["families"]["resnet"]["kernel"]["odd"] is True
     stops = said["families"]["resnet"]["depth"]["stops"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.commands.query import query_dataset
+from perfctl.orchestrator.commands.query import query_parquet_dataset
 from perfctl.orchestrator.errors import ToolMissing
 from perfctl.orchestrator.store import database, query
 from tests.cli.conftest import sql
@@ -32,7 +32,7 @@ def parts():
 def test_every_table_of_the_dataset_has_the_rows_columns_and_nulls_of_the_store(perfctl, store):
     assert perfctl("export --dataset data").code == 0
     with database.open_store_for_reading(store) as connection:
-        for table in query.list_table_names():
+        for table in query.list_public_table_names():
             names = [column.name for column, _ in query.list_table_columns(table)]
             found = perfctl(
                 "query",
@@ -146,12 +146,12 @@ def test_the_sql_reads_the_dataset_and_nothing_else(perfctl, dataset, typed, why
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory):
     from perfctl import ingest
-    from perfctl.orchestrator.commands.export import export_dataset
+    from perfctl.orchestrator.commands.export import export_new_runs_to_dataset
 
     folder = tmp_path_factory.mktemp("dataset")
     (folder / "b8.csv").write_text(NCU.format(count=5))
     ingest(folder / "b8.csv", folder / "perfctl.db")
-    return export_dataset(folder / "data", folder / "perfctl.db").path
+    return export_new_runs_to_dataset(folder / "data", folder / "perfctl.db").path
 
 
 def test_a_query_that_takes_too_long_is_stopped_and_a_missing_duckdb_is_named(
@@ -165,6 +165,6 @@ def test_a_query_that_takes_too_long_is_stopped_and_a_missing_duckdb_is_named(
     # in this process: a worker may have DuckDB already
     with (
         pytest.raises(ToolMissing, match="`dataset` needs DuckDB"),
-        query_dataset(dataset, "select 1", dataset),
+        query_parquet_dataset(dataset, "select 1", dataset),
     ):
         pass

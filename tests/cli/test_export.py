@@ -24,8 +24,8 @@ def test_every_table_leaves_with_all_its_rows_and_a_table_that_describes_the_col
 ):
     assert perfctl(f"export --all --store {replayed}").code == 0
     files = {file.stem for file in Path("perfctl-export").iterdir()}
-    assert files == {*query.list_table_names(), "ledger", "columns"}
-    for name in query.list_table_names():
+    assert files == {*query.list_public_table_names(), "ledger", "columns"}
+    for name in query.list_public_table_names():
         rows = cells(Path("perfctl-export", f"{name}.csv"))
         assert [(len(rows),)] == sql(f"SELECT count(*) FROM {name}", replayed), name
     described = {
@@ -138,7 +138,7 @@ def test_a_workbook_has_a_sheet_a_table_text_that_is_no_formula_and_whole_large_
     sql(f"UPDATE kernel_launch SET start_ns = {epoch} WHERE id = 1")
     assert perfctl("export --all -f xlsx").code == 0
     book = openpyxl.load_workbook("perfctl-export.xlsx")
-    assert book.sheetnames == ["ledger", *query.list_table_names(), "columns"]
+    assert book.sheetnames == ["ledger", *query.list_public_table_names(), "columns"]
     head, first, second, third = book["kernel"].iter_rows()
     at = {cell.value: place for place, cell in enumerate(head)}
     assert first[at["name"]].data_type == "s", "a formula would be f"

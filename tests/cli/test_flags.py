@@ -27,7 +27,7 @@ EVERY = dict(commands(typer.main.get_command(build_application())))
 
 def with_options(text, *words):
     """The text as it is printed while the command that ``words`` call runs."""
-    return declared.replace_fields_with_options(text, EVERY[words].context_settings["obj"])
+    return declared.replace_field_names_with_flags(text, EVERY[words].context_settings["obj"])
 
 
 @pytest.mark.parametrize("words", EVERY, ids=" ".join)

@@ -4,8 +4,8 @@ import pytest
 
 from perfctl.orchestrator.evidence import read_measurements
 from perfctl.orchestrator.predict.measurements import (
-    name_model_of_run,
-    name_optimizer,
+    format_run_model_name,
+    infer_optimizer_name,
 )
 from perfctl.records.paper import OpShape
 from tests.cli import plain_runs as runs
@@ -28,7 +28,7 @@ from tests.cli.conftest import sql
     ],
 )
 def test_a_run_has_the_name_by_which_its_model_is_asked_for(workload, variant, name):
-    assert name_model_of_run(workload, variant) == name
+    assert format_run_model_name(workload, variant) == name
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_run_has_the_name_by_which_its_model_is_asked_for(workload, variant, n
 def test_an_optimizer_goes_by_how_many_values_it_keeps(op, attributes, name):
     shape = ((4, 3),)
     assert (
-        name_optimizer(
+        infer_optimizer_name(
             [
                 OpShape(
                     "a", "Linear", f"optim.{op}", "optimizer", shape, shape, attributes=attributes

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from perfctl.orchestrator.predict.answer import Question
-from perfctl.orchestrator.predict.models.subjects import find_subject
-from perfctl.orchestrator.predict.step_parts import compute_step_floor
+from perfctl.orchestrator.predict.models.subjects import plan_or_trace_model
+from perfctl.orchestrator.predict.step_parts import compute_step_floor_seconds
 from perfctl.orchestrator.predict.training import build_step_spec
 from tests.cli import plain_runs as runs
 from tests.cli.predict_calls import NET, ask
@@ -39,12 +39,12 @@ def bench(slower=1.0):
             "resnet:depth=8,stages=2,image=32",
         ):
             question = Question(f"{family},width={width}", batch=1, optimizer="sgd")
-            subject = find_subject(question)
+            subject = plan_or_trace_model(question)
             for batch in (16, 32, 64, 128):
                 length = (
                     2000
                     * slower
-                    * compute_step_floor(build_step_spec(question, subject, batch), machine)
+                    * compute_step_floor_seconds(build_step_spec(question, subject, batch), machine)
                 )
                 rows.append(runs.Row(subject.model, batch, (length, length * 1.01, length * 0.99)))
     return rows

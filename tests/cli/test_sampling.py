@@ -3,7 +3,7 @@
 import time
 from dataclasses import replace
 
-from perfctl.orchestrator.ingest.run_folders import add_folder_facts
+from perfctl.orchestrator.ingest.run_folders import add_samples_environment_and_gaps
 from perfctl.orchestrator.launch.profilers.base import Command
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler
 from perfctl.orchestrator.launch.sweep.options import SweepOptions
@@ -27,7 +27,7 @@ def test_sampling_is_on_unless_it_is_turned_off_and_makes_no_other_sweep():
 def test_broken_samples_leave_the_run_whole_with_a_gap(tmp_path):
     report = Report("torch", tmp_path, "synthetic")
     (tmp_path / "samples.csv").write_text("# perfctl samples 1\nnothing\n")
-    found = add_folder_facts(report, tmp_path, {"profiler": "torch"}, {})
+    found = add_samples_environment_and_gaps(report, tmp_path, {"profiler": "torch"}, {})
     assert [(gap.quantity, gap.state) for gap in found.gaps] == [("sample", "unreadable")]
 
 
@@ -46,7 +46,9 @@ def test_a_real_run_has_samples_in_the_store_on_the_clock_of_its_steps(perfctl, 
     before_ns = time.monotonic_ns()
     perfctl(f"torch {options} -- python {script} {{batch}}").ok()
     with database.open_store_for_reading(tmp_path / "perfctl.db") as connection:
-        (run,) = load_readable_runs(connection, read.list_run_ids(connection, latest_of_each=True))
+        (run,) = load_readable_runs(
+            connection, read.list_run_ids(connection, latest_per_configuration=True)
+        )
     samples = list(run.report.samples)
     start_ns = min(step.start_ns for step in run.report.steps if step.start_ns is not None)
     assert before_ns < samples[0].at_ns < start_ns < time.monotonic_ns()

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from jsonschema import Draft202012Validator
 
-from perfctl.orchestrator.cli.commands import list_output_names
+from perfctl.orchestrator.cli.commands import list_json_output_names
 from perfctl.orchestrator.outputs import OUTPUTS as RECORDS
 from perfctl.orchestrator.outputs import build_output_schema, convert_to_json, format_schema_name
-from perfctl.orchestrator.report.ledger.ranks import list_job_outputs
+from perfctl.orchestrator.report.ledger.ranks import list_multi_rank_job_json
 from perfctl.records.report import Collective, Kernel
 from tests.commands.test_declare import DECLARED
 from tests.make.synthetic import foreign_run
@@ -74,7 +74,7 @@ def test_a_job_of_two_ranks_holds_to_the_schema_of_the_ledger():
         for rank in (0, 1)
     ]
     jobs = convert_to_json(
-        list_job_outputs(replace(run, artifact=f"job/{run.id}.json") for run in runs)
+        list_multi_rank_job_json(replace(run, artifact=f"job/{run.id}.json") for run in runs)
     )
     assert jobs[0]["bubbles"]
     value = {
@@ -90,7 +90,7 @@ def test_a_job_of_two_ranks_holds_to_the_schema_of_the_ledger():
 
 
 def test_every_command_with_json_has_a_schema_and_every_schema_a_command():
-    printed = [list_output_names(command) for command in DECLARED.values() if command.has_json]
+    printed = [list_json_output_names(command) for command in DECLARED.values() if command.has_json]
     assert all(printed)
     assert set().union(*printed) == set(RECORDS)
 

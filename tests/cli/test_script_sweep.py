@@ -14,7 +14,7 @@ import pytest
 
 from perfctl.orchestrator.counts.kernels.replays import describe_replay_cost
 from perfctl.orchestrator.errors import RunFailed
-from perfctl.orchestrator.ingest.sweep import estimate_ncu_cost
+from perfctl.orchestrator.ingest.sweep import estimate_ncu_replay_cost
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.profilers.replay import Replay
@@ -238,7 +238,7 @@ def test_the_cost_of_ncu_is_told_from_one_plain_step(tmp_path, monkeypatch):
     step = plan_sweep(recorded_step(tmp_path), replace(asked, steps=1))
 
     def estimate(**options):
-        return estimate_ncu_cost(plan_sweep(Ncu(**options), asked), step)
+        return estimate_ncu_replay_cost(plan_sweep(Ncu(**options), asked), step)
 
     whole = estimate(metrics="fadd")
     assert (whole.batch_size, whole.layers, whole.cost.launches, whole.cost.replay_count) == (

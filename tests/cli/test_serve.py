@@ -17,8 +17,8 @@ from http import HTTPStatus
 
 import pytest
 
-from perfctl.orchestrator.commands.report import render_listing
-from perfctl.orchestrator.report.page.page import compute_calculator_digest
+from perfctl.orchestrator.commands.report import render_reports_and_sweeps_html
+from perfctl.orchestrator.report.page.page import compute_calculator_script_digest
 from perfctl.orchestrator.report.page.server import MOST_CONNECTIONS, PageServer
 
 
@@ -58,7 +58,9 @@ def running(found):
 
 @pytest.fixture
 def server(folder):
-    with running(PageServer(folder, "127.0.0.1", 0, lambda: render_listing(folder))) as found:
+    with running(
+        PageServer(folder, "127.0.0.1", 0, lambda: render_reports_and_sweeps_html(folder))
+    ) as found:
         yield found
 
 
@@ -157,7 +159,7 @@ def test_an_answer_that_fails_is_one_line_and_the_next_is_given(folder, capfd):
         raise ValueError(query)
 
     with running(
-        PageServer(folder, "127.0.0.1", 0, lambda: render_listing(folder), broken)
+        PageServer(folder, "127.0.0.1", 0, lambda: render_reports_and_sweeps_html(folder), broken)
     ) as server:
         said: list[str] = []
         server.failed = said.append
@@ -224,7 +226,7 @@ def test_the_calculator_is_answered_in_json_that_runs_nothing(folder):
 
 
 def test_only_a_page_of_this_calculator_may_ask_and_runs_no_other_script(folder):
-    digest = compute_calculator_digest()
+    digest = compute_calculator_script_digest()
     assert digest.startswith("sha256-")
     (folder / "calculator.html").write_text(f"<meta content=\"script-src '{digest}'\">")
     (folder / "old.html").write_text("<meta content=\"script-src 'sha256-abc='\">")

@@ -28,14 +28,14 @@ def render(perfctl):
 def parts_of(render, monkeypatch):
     """What an array is asked to hold for a study that is typed."""
     asked: list[StudyParts] = []
-    make = rendering.render_study_jobs
+    make = rendering.render_study_job_scripts
 
     def remember(parts, *rest):
         asked.append(parts)
         return make(parts, *rest)  # type: ignore[arg-type]
 
     def find(typed):
-        monkeypatch.setattr(rendering, "render_study_jobs", remember)
+        monkeypatch.setattr(rendering, "render_study_job_scripts", remember)
         name, _, rest = typed.partition(" ")
         assert render(f"{name} --dry-run {rest}").code == 0
         return asked.pop()

@@ -13,7 +13,11 @@ import pytest
 from perfctl.orchestrator.commands.speedup import make_labels_distinct, rebuild_workload_options
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.sweep.options import SweepOptions
-from perfctl.orchestrator.launch.sweep.ways import TrainingWay, parse_ways, plan_way_sweep
+from perfctl.orchestrator.launch.sweep.ways import (
+    TrainingWay,
+    parse_device_precision_variants,
+    plan_training_sweep_of_variant,
+)
 
 SMALL = "--hidden 4 --length 6 --samples 32 --threads 1 --steps 10 --warmup 2"
 CALL = f"speedup --workload lstm --devices cpu,cpu:bf16 --batches 8 --epochs 2 {SMALL}"
@@ -116,12 +120,14 @@ def test_the_store_is_beside_the_runs_unless_it_is_named(tmp_path):
 
 
 def test_a_list_of_devices_is_read():
-    assert parse_ways("cpu, cuda:tf32,cuda:compile") == (
+    assert parse_device_precision_variants("cpu, cuda:tf32,cuda:compile") == (
         TrainingWay("cpu"),
         TrainingWay("cuda", "tf32"),
         TrainingWay("cuda", "compile"),
     )
-    assert [way.precision for way in parse_ways("cuda,cuda:bf16,cpu:compile")] == [
+    assert [
+        way.precision for way in parse_device_precision_variants("cuda,cuda:bf16,cpu:compile")
+    ] == [
         "fp32",
         "bf16",
         "fp32",
@@ -142,9 +148,9 @@ def test_every_arm_is_the_same_command_but_for_its_device_and_precision(
     devices, device, precision, monkeypatch
 ):
     monkeypatch.setattr(
-        "perfctl.orchestrator.launch.sweep.plan.resolve_device", lambda asked: asked
+        "perfctl.orchestrator.launch.sweep.plan.choose_cpu_or_cuda", lambda asked: asked
     )
-    base, other = (_argv(way) for way in parse_ways(devices))
+    base, other = (_argv(way) for way in parse_device_precision_variants(devices))
     for name, value in (("--device", device), ("--precision", precision)):
         assert other[other.index(name) + 1] == value
     assert ("--compile" in other) == devices.endswith("compile")
@@ -167,7 +173,7 @@ def _argv(way):
 
     asked = SweepOptions(workload="lstm", batches=(8,))
     ((_, command),) = sweep.list_sweep_commands(
-        plan_way_sweep(way, 2, asked, ("--hidden", "4", "--seed", "3"))
+        plan_training_sweep_of_variant(way, 2, asked, ("--hidden", "4", "--seed", "3"))
     )
     return [str(word) for word in command.argv]
 
@@ -195,7 +201,7 @@ def test_compiling_without_a_compiler_is_refused_before_anything_runs(perfctl, m
 
 
 def test_a_gpu_that_is_not_here_is_said(perfctl, monkeypatch):
-    here = "perfctl.orchestrator.launch.sweep.ways.resolve_device"
+    here = "perfctl.orchestrator.launch.sweep.ways.choose_cpu_or_cuda"
     monkeypatch.setattr(here, lambda asked: "cpu" if asked == "auto" else asked)
     perfctl("speedup --devices cpu,cuda:bf16").ends(2, "cuda:bf16: no NVIDIA GPU found")
 
@@ -205,7 +211,7 @@ def test_a_wrong_word_for_the_workload_starts_nothing(perfctl):
         2, "is not a multiple of 16"
     )
     with pytest.raises(UsageError):
-        parse_ways("")
+        parse_device_precision_variants("")
 
 
 def test_equally_named_sides_have_distinct_labels():

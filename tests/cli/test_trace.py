@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.report.files.trace import build_trace
+from perfctl.orchestrator.report.files.trace import build_chrome_trace
 from perfctl.parsers import parse
 from perfctl.records.report import Kernel, OpCall, Range, Sample
 from tests.cli.conftest import sql
@@ -111,7 +111,7 @@ def of_kind(content, kind):
 
 
 def test_operators_of_the_step_stand_on_the_thread_of_its_ranges():
-    content, counted = build_trace(with_everything(), 0, OPERATORS)
+    content, counted = build_chrome_trace(with_everything(), 0, OPERATORS)
     found = [
         (event["name"], event["ts"], event["dur"], event["tid"])
         for event in of_kind(content, "cpu_op")
@@ -122,7 +122,7 @@ def test_operators_of_the_step_stand_on_the_thread_of_its_ranges():
 
 
 def test_readings_of_the_steps_time_are_counters_with_their_unit():
-    content, counted = build_trace(with_everything(), 0)
+    content, counted = build_chrome_trace(with_everything(), 0)
     found = {
         (event["pid"], event["name"]): (event["ts"], *event["args"].values())
         for event in of_kind(content, "C")
@@ -138,13 +138,13 @@ def test_readings_of_the_steps_time_are_counters_with_their_unit():
 def test_readings_on_another_clock_are_left_out_and_the_file_says_so():
     run = with_everything()
     run = synthetic.with_report(run, samples=[run.report.samples[0]._replace(at_ns=10**18)])  # type: ignore[index]
-    content, counted = build_trace(run, None)
+    content, counted = build_chrome_trace(run, None)
     assert counted.samples == 0
     assert "none of 1 samples lies in this time" in content["otherData"]["missing"]
 
 
 def test_an_arrow_leads_from_the_range_around_a_launch_to_its_kernel():
-    content, _ = build_trace(with_everything(), 0)
+    content, _ = build_chrome_trace(with_everything(), 0)
     starts = {event["id"]: event for event in of_kind(content, "s")}
     ends = {event["id"]: event for event in of_kind(content, "f")}
     assert starts.keys() == ends.keys() == {1, 2}
@@ -161,7 +161,7 @@ def test_an_arrow_leads_from_the_range_around_a_launch_to_its_kernel():
 
 
 def test_kernels_that_overlap_on_a_stream_stand_on_two_lines_because_perfetto_drops_what_does_not_nest():
-    content, _ = build_trace(with_everything(), 0)
+    content, _ = build_chrome_trace(with_everything(), 0)
     lines = {event["name"]: event["tid"] for event in of_kind(content, "kernel")}
     assert lines["a"] != lines["b"]
     names = {

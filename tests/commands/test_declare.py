@@ -12,8 +12,8 @@ from jsonschema import Draft202012Validator
 
 import perfctl
 from perfctl.orchestrator.cli import main
-from perfctl.orchestrator.cli.commands import list_output_names, parse_typed_value
-from perfctl.orchestrator.commands.declare import Command, Group, load_declaration
+from perfctl.orchestrator.cli.commands import list_json_output_names, parse_typed_value
+from perfctl.orchestrator.commands.declare import Command, Group, load_command_or_group
 from perfctl.orchestrator.outputs import build_output_schema
 
 
@@ -21,7 +21,7 @@ def declarations():
     """Words of each declared command -> the command; those of groups, too."""
     found = {}
     for name in main.COMMANDS:
-        declared = load_declaration(name)
+        declared = load_command_or_group(name)
         if isinstance(declared, Group):
             found |= {
                 f"{name} {word}": command
@@ -100,7 +100,7 @@ def test_json_schema_is_that_of_what_json_prints(name, capsys):
     assert main.run_command_line([*name.split(), "--json-schema"]) == 0
     schema = json.loads(capsys.readouterr().out)
     Draft202012Validator.check_schema(schema)
-    outputs = list_output_names(DECLARED[name])
+    outputs = list_json_output_names(DECLARED[name])
     assert schema == (
         build_output_schema(*outputs)
         if len(outputs) == 1

@@ -100,7 +100,10 @@ def test_windows_come_from_the_config(config):
     )
     model = trace_decoder(path, 512)
     assert [layer.window for layer in model.attention] == [128, None] * (LAYERS // 2)
-    assert model.count_attention_flops("window") == 12 * HEADS * DEPTH * (128 + 512) * LAYERS // 2
+    assert (
+        model.compute_attention_flops_per_token("window")
+        == 12 * HEADS * DEPTH * (128 + 512) * LAYERS // 2
+    )
     assert trace_decoder(write(config, "mistral", sliding_window=64), 512).attention[0].window == 64
 
 

@@ -1,4 +1,4 @@
-"""estimate_model, predict, prices and export as functions: records out, errors that name
+"""estimate_model_for_batches, predict, prices and export as functions: records out, errors that name
 the field."""
 
 import pytest
@@ -6,26 +6,34 @@ import pytest
 import perfctl
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.request import Request
-from perfctl.orchestrator.estimate.session import check_manual_value, estimate_model
-from perfctl.orchestrator.predict.prices import list_prices
+from perfctl.orchestrator.estimate.session import (
+    compare_manual_value_with_sheets,
+    estimate_model_for_batches,
+)
+from perfctl.orchestrator.predict.prices import load_prices_for_gpu_model
 
 NET = "mlp:depth=3,width=16"
 
 
 def test_a_model_is_estimated_at_each_batch_size_and_layers_that_are_not_there_are_named():
     pytest.importorskip("torch")
-    found = estimate_model(Request("mnist_cnn"), (1, 4))
+    found = estimate_model_for_batches(Request("mnist_cnn"), (1, 4))
     one, four = (found.batches[size].forward.flops for size in (1, 4))
     assert four == 4 * one > 0
     assert found.problems == () and found.fit is None
-    (sheet,) = {sheet.layer for sheet in found.sheets("fc2").values()}
+    (sheet,) = {sheet.layer for sheet in found.build_layer_sheets_by_batch("fc2").values()}
     assert sheet == "fc2"
-    assert {layer.path for layer in found.part("fc2")[1].modules} == {"fc2"}
-    assert check_manual_value(str(128 * 10), {1: found.sheets("fc2")[1]}, {})[1].mistakes == ()
+    assert {layer.path for layer in found.extract_layer_estimates("fc2")[1].modules} == {"fc2"}
+    assert (
+        compare_manual_value_with_sheets(
+            str(128 * 10), {1: found.build_layer_sheets_by_batch("fc2")[1]}, {}
+        )[1].mistakes
+        == ()
+    )
     with pytest.raises(UsageError, match="`layer`: layer 'conv9'"):
-        found.part("conv9")
+        found.extract_layer_estimates("conv9")
     with pytest.raises(UsageError, match="`check` needs one layer"):
-        found.sheets()
+        found.build_layer_sheets_by_batch()
 
 
 def test_predict_takes_every_option_of_the_command(tmp_path, monkeypatch):
@@ -50,9 +58,9 @@ def test_predict_takes_every_option_of_the_command(tmp_path, monkeypatch):
 
 def test_prices_of_one_gpu(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    every, some = list_prices(), list_prices("T4")
+    every, some = load_prices_for_gpu_model(), load_prices_for_gpu_model("T4")
     assert 0 < len(some.prices) < len(every.prices)
     assert {board.name for price in some.prices for board in price.boards} >= {"T4"}
-    assert list_prices("P40").prices == ()
+    assert load_prices_for_gpu_model("P40").prices == ()
     with pytest.raises(UsageError, match="`model`: 'A10H' is not in the table of devices"):
-        list_prices("A10H")
+        load_prices_for_gpu_model("A10H")

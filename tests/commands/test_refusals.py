@@ -11,14 +11,14 @@ from perfctl.orchestrator.commands.plot import plot
 from perfctl.orchestrator.commands.speedup import SpeedupOptions
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.request import Request
-from perfctl.orchestrator.estimate.session import estimate_model
+from perfctl.orchestrator.estimate.session import estimate_model_for_batches
 from perfctl.orchestrator.events import SILENT
 from perfctl.orchestrator.launch.cluster import status
 from perfctl.orchestrator.launch.cluster.plan import JobArrayPlan, TaskSweepRuns, make_sweep_task
 from perfctl.orchestrator.launch.images import definition
 from perfctl.orchestrator.launch.images.definition import ImageRecipe
 from perfctl.orchestrator.launch.sweep.folders import SweepSetting
-from perfctl.orchestrator.launch.sweep.plan import plan_inference
+from perfctl.orchestrator.launch.sweep.plan import plan_torchvision_inference_sweeps
 
 NET = "mlp:depth=3,width=16"
 
@@ -33,7 +33,7 @@ def plan(folder):
         folder / "slurm-mnist_cnn-1", "mnist_cnn", tasks, "perfctl slurm render torch", "host"
     )
     made.folder.mkdir(parents=True)
-    made.write_record()
+    made.write_tasks_json()
     return made
 
 
@@ -56,10 +56,12 @@ def test_a_copy_without_secrets_is_not_written_over_the_report_or_another_file(t
 def test_an_image_definition_is_replaced_only_by_force(tmp_path):
     out = tmp_path / "perfctl.def"
     asked = ImageRecipe("python:3.11-slim", ("torch",), None, None, (), ())
-    build = definition.write_definition_file(asked, out, command_line="perfctl image render")
+    build = definition.write_definition_get_build_command(
+        asked, out, command_line="perfctl image render"
+    )
     assert str(out) in build and "perfctl image render" in out.read_text()
     with pytest.raises(UsageError, match="already exists"):
-        definition.write_definition_file(asked, out)
+        definition.write_definition_get_build_command(asked, out)
 
 
 def asked(**said):
@@ -79,7 +81,7 @@ def predicted(**said):
 
 
 def estimated(batches=(1,), **said):
-    return lambda store: estimate_model(Request(NET, **said), batches)
+    return lambda store: estimate_model_for_batches(Request(NET, **said), batches)
 
 
 @pytest.mark.parametrize(
@@ -122,10 +124,13 @@ def estimated(batches=(1,), **said):
             ),
             "`mode` works only with built-in workloads",
         ),
-        (lambda store: plan_inference((), "none", asked()), "`models` is empty"),
-        (lambda store: plan_inference(("resnet18",) * 2, "none", asked()), "is repeated"),
+        (lambda store: plan_torchvision_inference_sweeps((), "none", asked()), "`models` is empty"),
         (
-            lambda store: plan_inference(("resnet18",), "ncu", asked()),
+            lambda store: plan_torchvision_inference_sweeps(("resnet18",) * 2, "none", asked()),
+            "is repeated",
+        ),
+        (
+            lambda store: plan_torchvision_inference_sweeps(("resnet18",), "ncu", asked()),
             "invalid value 'ncu' for `profiler`",
         ),
         (lambda store: export(("nothing",), store=store), "invalid value 'nothing'"),

@@ -20,12 +20,15 @@ from perfctl.orchestrator.compare.causes import (
     OTHER_KERNELS,
     SAME,
     _classify_change,
-    align_rows_of_pair,
+    align_layers_and_kernels,
     summarize_executed_kernels,
 )
 from perfctl.orchestrator.compare.compare import compare_two_sides
 from perfctl.orchestrator.compare.quantities import SideFigure
-from perfctl.orchestrator.counts.kernels.names import choose_layer_algorithm, list_layer_algorithms
+from perfctl.orchestrator.counts.kernels.names import (
+    choose_main_layer_algorithm,
+    list_layer_algorithms,
+)
 from tests.make.synthetic import with_report
 from tests.make.tables import table
 from tests.make.two_sides import ENVIRONMENT, make_side, map_kernels, map_runs
@@ -67,7 +70,7 @@ def ran(**launches):
 
 def why(a, b):
     (pair,) = compare_two_sides(a, b).pairs
-    return align_rows_of_pair(pair)
+    return align_layers_and_kernels(pair)
 
 
 def kinds(found):
@@ -86,10 +89,10 @@ def kinds(found):
 def test_the_kernels_of_a_layer_say_what_is_behind_its_change(before, after, kind, instead):
     found = why(net("A", {"conv2": before}), net("B", {"conv2": after}, took=100_000.0, seed=2))
     assert kinds(found) == {"conv1 forward": SAME, "conv2 forward": kind, "fc forward": SAME}
-    assert found.by_layer and found.has_comparable_times and found.per_step
+    assert found.by_layer and found.has_times_not_from_ncu and found.per_step
     (cause,) = (cause for cause in found.causes if cause.kind == kind)
     assert (cause.before, cause.after) == instead
-    assert cause.change == pytest.approx(100_000 - 80_000, rel=0.02)
+    assert cause.change_ns == pytest.approx(100_000 - 80_000, rel=0.02)
     assert found.total_change_ns == pytest.approx(100_000 - 80_000, rel=0.02)
     assert found.launches_of_both == (3, 3)
 
@@ -147,9 +150,9 @@ def test_two_kernels_whose_names_are_cut_alike_stay_two_rows():
 )
 def test_a_difference_is_likely_where_its_kernels_changed(fact, value, names, level):
     (pair,) = compare_two_sides(
-        net("A"), net("B", names, environment=ENVIRONMENT | {fact: value}), anyway=True
+        net("A"), net("B", names, environment=ENVIRONMENT | {fact: value}), is_forced=True
     ).pairs
-    (found,) = align_rows_of_pair(pair).suspects
+    (found,) = align_layers_and_kernels(pair).suspects
     assert (found.difference.fact, found.level) == (fact, level)
     assert found.why
 
@@ -157,7 +160,7 @@ def test_a_difference_is_likely_where_its_kernels_changed(fact, value, names, le
 def test_the_likeliest_differences_come_first():
     other = ENVIRONMENT | {"python": "3.99", "cudnn": "9.99", "cuda": "13.9"}
     (pair,) = compare_two_sides(net("A"), net("B", {"conv2": WINOGRAD}, environment=other)).pairs
-    found = align_rows_of_pair(pair).suspects
+    found = align_layers_and_kernels(pair).suspects
     assert found[0].difference.fact == "cudnn"
     assert [LEVELS.index(one.level) for one in found] == sorted(
         LEVELS.index(one.level) for one in found
@@ -170,7 +173,7 @@ def test_a_layer_s_algorithms_are_those_of_its_arithmetic_and_a_product_between_
         return executed and executed.algorithms
 
     parts = ("void winograd_nonfused::winogradForwardData4x4<float>()", SGEMM)
-    assert algorithms(*parts) == (choose_layer_algorithm(parts).method,)
+    assert algorithms(*parts) == (choose_main_layer_algorithm(parts).method,)
     assert algorithms(IMPLICIT, "void cudnn::ops::nchwToNhwcKernel<float>()") == ("implicit gemm",)
     assert [one.method for one in list_layer_algorithms([IMPLICIT, SGEMM])] == [
         "implicit gemm",
@@ -190,7 +193,7 @@ def test_a_fact_that_one_side_did_not_record_is_never_a_likely_cause():
     it may be the same."""
     without = {fact: value for fact, value in ENVIRONMENT.items() if fact != "cudnn"}
     (pair,) = compare_two_sides(net("A", environment=without), net("B", {"conv2": WINOGRAD})).pairs
-    (found,) = align_rows_of_pair(pair).suspects
+    (found,) = align_layers_and_kernels(pair).suspects
     assert (found.difference.fact, found.level, found.why) == (
         "cudnn",
         "possible",
@@ -203,7 +206,7 @@ def test_no_difference_is_ranked_where_nothing_was_compared():
         net("A"), net("B", environment=ENVIRONMENT | {"cudnn": "9.99", "python": "3.99"})
     ).pairs
     alone = replace(pair, rows=tuple(replace(row, before=None) for row in pair.rows))
-    assert {(one.level, one.why) for one in align_rows_of_pair(alone).suspects} == {
+    assert {(one.level, one.why) for one in align_layers_and_kernels(alone).suspects} == {
         ("not ranked", "nothing to compare")
     }
 

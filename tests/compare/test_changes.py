@@ -7,8 +7,8 @@ import pytest
 
 from perfctl.orchestrator.compare.changes import (
     LevelChange,
-    count_points_needed,
-    find_exact_changes,
+    compute_min_points_for_change,
+    find_every_value_change,
     find_significant_changes,
 )
 from tests.make.tables import table
@@ -51,19 +51,19 @@ def test_noise_alone_is_seldom_a_change_also_where_each_point_is_like_the_one_be
 
 
 def test_fewer_points_than_can_show_a_change_show_none():
-    count = count_points_needed()
+    count = compute_min_points_for_change()
     assert find_significant_changes(series(5, count - 1, jump=3.0, at=count // 2)) == []
     assert find_significant_changes(series(5, count, jump=3.0, at=count // 2)) != []
 
 
 def test_among_many_series_more_points_are_needed():
-    assert count_points_needed(100) > count_points_needed(1)
+    assert compute_min_points_for_change(100) > compute_min_points_for_change(1)
 
 
 def test_a_change_within_the_gate_is_not_told():
     values = series(6, 30, jump=1.04, at=15, spread=0.001)
-    assert find_significant_changes(values, gate=0.05) == []
-    assert len(find_significant_changes(values, gate=0.03)) == 1
+    assert find_significant_changes(values, min_relative_change=0.05) == []
+    assert len(find_significant_changes(values, min_relative_change=0.03)) == 1
 
 
 def test_one_slow_point_is_no_level():
@@ -77,7 +77,7 @@ def test_a_value_that_is_no_time_is_not_judged():
 
 
 def test_every_change_of_an_exact_count_is_told():
-    assert find_exact_changes([8, 8, 16, 16, 16, 0, 4]) == [
+    assert find_every_value_change([8, 8, 16, 16, 16, 0, 4]) == [
         LevelChange(2, 1.0, None, None, 2, 2, 2, 3),
         LevelChange(5, -1.0, None, None, 5, 5, 3, 1),
         LevelChange(6, None, None, None, 6, 6, 1, 1),
@@ -85,4 +85,4 @@ def test_every_change_of_an_exact_count_is_told():
 
 
 def test_a_count_that_stays_has_no_change():
-    assert find_exact_changes([8, 8, 8]) == []
+    assert find_every_value_change([8, 8, 8]) == []

@@ -53,7 +53,7 @@ def test_samples_per_second_are_not_judged_as_the_step_if_the_batch_sizes_differ
     dice = random.Random(3)
     slower = dict.fromkeys((kernel for _, kernel in TIMES), 1.5)
     b = make_side("B", 5, dice, slower=slower, batch_size=128)
-    found = compare_two_sides(make_side("A", 5, dice, batch_size=64), b, anyway=True)
+    found = compare_two_sides(make_side("A", 5, dice, batch_size=64), b, is_forced=True)
     step, rate = the_row(found, "step"), the_row(found, "samples per second", "throughput")
     assert (step.result, rate.result) == (SLOWER, NOT_JUDGED)
     assert rate.change == pytest.approx(2 / 1.5 - 1, abs=0.05)
@@ -70,7 +70,7 @@ def test_times_of_a_cpu_that_other_programs_kept_busy_are_judged_only_if_asked(a
         make_side("B", 5, dice, slower=slower, device=cpu),
         lambda run: with_report(run, summaries=shares),
     )
-    found = compare_two_sides(make_side("A", 5, dice, device=cpu), b, anyway=anyway)
+    found = compare_two_sides(make_side("A", 5, dice, device=cpu), b, is_forced=anyway)
     step = the_row(found, "step")
     assert step.result == result
     assert ("threads waited for a core in 70%" in step.reason) is not anyway

@@ -66,7 +66,7 @@ def test_what_makes_two_sides_not_comparable_is_named_and_force_compares_all_the
     assert pair.rows, "the figures are shown"
     assert {row.result for row in pair.rows} == {NOT_JUDGED}
     assert not found.regressions and not found.improvements and not found.new_gone_or_different_rows
-    forced = compare_two_sides(a, other, anyway=True)
+    forced = compare_two_sides(a, other, is_forced=True)
     assert not forced.not_comparable
     assert any(row.result != NOT_JUDGED for row in forced.pairs[0].rows) or fact == "profiler"
     assert forced.pairs[0].blocking_differences == pair.blocking_differences

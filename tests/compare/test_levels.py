@@ -166,7 +166,7 @@ def test_without_a_common_profiler_the_best_of_each_side_is_named_and_compared_b
     )
     assert ([run.profiler for run in pair.runs_a], pair.notes) == (["torch"], ())
     assert {row.result for row in pair.rows} == {NOT_JUDGED}
-    (forced,) = compare_two_sides(a, b, anyway=True).pairs
+    (forced,) = compare_two_sides(a, b, is_forced=True).pairs
     step = next(row for row in forced.rows if row.key == QuantityKey("step", "time", "step"))
     assert (step.result, step.change) == (NOT_JUDGED, pytest.approx(math.exp(0.5) - 1))
     assert step.reason.startswith(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from perfctl.orchestrator.compare.sides import (
     align_runs_of_sides,
     list_shared_profilers,
-    select_newest_repeats,
+    select_newest_repeats_by_profiler,
 )
 from perfctl.records.run import make_parameter
 from tests.make.synthetic import foreign_run, make_run
@@ -126,7 +126,7 @@ def test_repeats_are_the_whole_runs_of_the_newest_sweep_that_has_any():
         {"sweep_id": 1, "profiler": "nsys"},
         {"sweep_id": 3, "profiler": "ncu", "status": "partial"},
     )
-    found = select_newest_repeats(made)
+    found = select_newest_repeats_by_profiler(made)
     assert {profiler: [run.id for run in kept] for profiler, kept in found.items()} == {
         "torch": [2, 3],
         "nsys": [5],

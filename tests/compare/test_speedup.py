@@ -11,9 +11,9 @@ from perfctl.orchestrator.compare.speedup import (
     GainKey,
     GainLine,
     UncertainGain,
-    compare_speedup_arms,
+    compare_all_arms_with_first,
     compute_amdahl_gains,
-    compute_gain_line,
+    compute_speedup_with_interval,
     compute_times_to_quality,
 )
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT, Kernel, Step, Summary
@@ -55,7 +55,7 @@ def arms(first, second):
 
 
 def compared(first, second, **options):
-    return compare_speedup_arms(arms(first, second), **options).comparisons[0]
+    return compare_all_arms_with_first(arms(first, second), **options).comparisons[0]
 
 
 BEFORE, AFTER = {"steps": steps(9000)}, {"steps": steps(3000)}
@@ -75,7 +75,7 @@ def test_a_speedup_is_the_ratio_of_geometric_means_with_its_interval():
 
 def gain(level, a, b):
     """What the line of one quantity says: its gain, that it is not settled, or the reason."""
-    line = compute_gain_line(GainKey(level, level), a, b)
+    line = compute_speedup_with_interval(GainKey(level, level), a, b)
     return line.gain or line.uncertain or line.reason
 
 
@@ -114,11 +114,11 @@ def test_another_device_is_what_it_is_about_and_does_not_refuse():
 def test_an_arm_that_failed_is_named_and_the_others_go_on():
     first, second = arms(BEFORE, AFTER)
     broken = Arm("cuda", (make_run(3, status="failed", reason="no GPU"),))
-    found = compare_speedup_arms([first, broken, second])
+    found = compare_all_arms_with_first([first, broken, second])
     assert found.failed == (("cuda", "no GPU"),)
     assert [one.label for one in found.comparisons] == ["other"]
     with pytest.raises(ValueError, match="cuda: no GPU"):
-        compare_speedup_arms([first, broken])
+        compare_all_arms_with_first([first, broken])
 
 
 def test_what_neither_recorded_is_said_and_what_one_alone_recorded_refuses():
@@ -267,14 +267,14 @@ def test_both_gradients_of_a_layer_are_one_backward_and_what_has_no_layer_is_lef
 def test_a_target_is_the_worst_best_and_the_first_epoch_that_reaches_it_counts():
     first = course((100, 0.5, 0.9), (100, 0.4, 0.8), (100, 0.4, 0.7))
     second = course((10, 0.9, 0.1), (10, 0.4, 0.9), (10, 0.2, 0.95))
-    study = compare_speedup_arms(arms({"steps": first}, {"steps": second}))
+    study = compare_all_arms_with_first(arms({"steps": first}, {"steps": second}))
     assert [astuple(one) for one in study.times_to_quality] == [
         ("test loss", 0.4, {"cpu": 200, "other": 20}),
         ("accuracy", 0.9, {"cpu": 100, "other": 20}),
     ]
     assert (study.workload, study.batch, study.base) == ("mnist_cnn", 64, "cpu")
     assert compute_times_to_quality(()) == ()
-    partly = compare_speedup_arms(arms({"steps": first}, {"steps": steps(9)}))
+    partly = compare_all_arms_with_first(arms({"steps": first}, {"steps": steps(9)}))
     assert partly.times_to_quality == (), "one arm has no course at all"
 
 
@@ -286,19 +286,19 @@ def test_dice_is_reached_from_below():
         )
         return {"steps": rows, "summaries": named}
 
-    found = compare_speedup_arms(arms(of(0.2, 0.6, 0.7), of(0.5, 0.55))).times_to_quality
+    found = compare_all_arms_with_first(arms(of(0.2, 0.6, 0.7), of(0.5, 0.55))).times_to_quality
     assert [astuple(one) for one in found] == [("Dice", 0.55, {"cpu": 20, "other": 20})]
 
 
 def test_arms_without_a_whole_run_say_why_and_two_are_needed():
     first, second = arms(BEFORE, AFTER)
     with pytest.raises(ValueError, match=r"^one arm alone$"):
-        compare_speedup_arms([first])
+        compare_all_arms_with_first([first])
     silent = Arm("gpu", (make_run(3, status="failed"),))
     with pytest.raises(ValueError, match=r"^gpu: it has no run; none: it has no run$"):
-        compare_speedup_arms([first, silent, Arm("none", ())])
+        compare_all_arms_with_first([first, silent, Arm("none", ())])
     broken = [make_run(4, status=status, reason="no") for status in ("failed", "partial")]
-    study = compare_speedup_arms([first, Arm("other", (*broken, *second.runs))])
+    study = compare_all_arms_with_first([first, Arm("other", (*broken, *second.runs))])
     assert study.failed == ()
     assert [one.runs for one in study.arms] == [1, 1], "a failed run is in no figure"
 

@@ -7,14 +7,14 @@ import pytest
 
 from perfctl.orchestrator.counts.hardware.peaks import DevicePeaks
 from perfctl.orchestrator.ledger.arm_figures import (
-    compute_arm_figures,
-    compute_category_shares,
     compute_copy_overlap_share,
-    compute_flop_rate,
+    compute_estimated_flop_rate,
+    compute_figures_of_newest_run,
     compute_launch_bound_kernel_share,
-    compute_overhead_share,
+    compute_time_share_by_category,
+    compute_time_share_outside_operations,
     list_epochs,
-    list_longest_operations,
+    list_longest_kernels_or_operations,
 )
 from perfctl.records.report import Copy, Gap, Kernel, MemoryFigure, Operation, Step, Summary
 from tests.make import synthetic
@@ -37,11 +37,11 @@ def operation(name, calls, own, total=None):
 
 
 def facts(label="cpu", **changes):
-    return compute_arm_figures(label, (make_run(**changes),))
+    return compute_figures_of_newest_run(label, (make_run(**changes),))
 
 
 def top_of(*operations, **changes):
-    return list_longest_operations(make_run(operations=list(operations), **changes))
+    return list_longest_kernels_or_operations(make_run(operations=list(operations), **changes))
 
 
 def test_the_newest_run_speaks_for_its_arm():
@@ -54,7 +54,7 @@ def test_the_newest_run_speaks_for_its_arm():
         environment={"option:warmup": "3"},
         memory=(MemoryFigure("peak", "host_resident", 512),),
     )
-    found = compute_arm_figures("cpu", (older, newer))
+    found = compute_figures_of_newest_run("cpu", (older, newer))
     assert (found.label, found.device, found.precision) == ("cpu", "synthetic CPU", "bf16")
     assert (found.runs, found.warmup) == (2, 3)
     assert (found.step_ns, found.step_range) == (20 * MS, (10 * MS, 40 * MS))
@@ -173,7 +173,7 @@ GEMM = "volta_sgemm_128x64_tn"
     },
 )
 def test_kinds_of_work_are_shares_of_all_time(fields, expected):
-    assert compute_category_shares(make_run(**fields)) == expected
+    assert compute_time_share_by_category(make_run(**fields)) == expected
 
 
 @table("mode passes", [("train", 3), ("infer", 1)])
@@ -182,13 +182,13 @@ def test_the_rate_is_flops_on_paper_over_time(mode, passes):
     # the first layer has no gradient of its input
     macs -= synthetic.macs("conv1", 64) if mode == "train" else 0
     run = make_run(layer_calls=synthetic.layer_calls(64), mode=mode, device=synthetic.V100)
-    found = compute_flop_rate(run, 2 * MS)
+    found = compute_estimated_flop_rate(run, 2 * MS)
     # 80 SMs x 64 lanes x 2 FLOP at 1530 MHz
     assert found.flops == 2 * macs
     assert found.per_second == pytest.approx(2 * macs / 0.002)
     assert found.peak == pytest.approx(80 * 64 * 2 * 1530e6)
     assert found.reason is None
-    assert compute_flop_rate(run, None).per_second is None
+    assert compute_estimated_flop_rate(run, None).per_second is None
 
 
 @table(
@@ -208,12 +208,14 @@ def test_a_precision_is_held_against_the_peak_of_its_own_path(kind, precision, p
     flops = {"tensor bf16": 5.0, "tensor tf32": 6.0, "tensor fp16": 7.0, "bf16": 3.0, "fp64": 2.0}
     device = replace(synthetic.CPU, name="this one", kind=kind)
     run = make_run(layer_calls=synthetic.layer_calls(1), device=device, precision=precision)
-    found = compute_flop_rate(run, 1.0, [DevicePeaks("this one", "measured", "measured", flops)])
+    found = compute_estimated_flop_rate(
+        run, 1.0, [DevicePeaks("this one", "measured", "measured", flops)]
+    )
     assert (found.peak, found.reason) == (peak, reason)
 
 
 def test_without_shapes_there_is_no_rate_but_the_reason():
-    assert astuple(compute_flop_rate(make_run(), 5.0)) == (
+    assert astuple(compute_estimated_flop_rate(make_run(), 5.0)) == (
         None,
         None,
         None,
@@ -250,7 +252,9 @@ def test_every_device_waits_for_itself_and_kernels_without_times_are_left_out():
         kernel(5, None),
     ]
     assert compute_launch_bound_kernel_share(make_run(kernels=kernels)) == 0.5
-    mean = compute_arm_figures("cuda", (make_run(kernels=kernels[:4], device=synthetic.V100),)).idle
+    mean = compute_figures_of_newest_run(
+        "cuda", (make_run(kernels=kernels[:4], device=synthetic.V100),)
+    ).idle
     assert mean == pytest.approx(1 - (15 / 100 + 20 / 100) / 2)
 
 
@@ -317,5 +321,5 @@ def test_overhead_is_the_part_of_the_steps_that_no_operation_took(changes, expec
         ],
         "steps": (*timed(400, 600), Step(2, "step", None, None), Step(0, "data", None, 9999)),
     }
-    found = compute_overhead_share(make_run(**(fields | changes)))
+    found = compute_time_share_outside_operations(make_run(**(fields | changes)))
     assert found == (expected and pytest.approx(expected))

@@ -7,7 +7,7 @@ from perfctl.orchestrator.compare.quantities import (
     QuantityKey,
     compare_quantities,
     observe_all_quantities,
-    observe_flops,
+    observe_executed_flops,
     observe_times,
 )
 from perfctl.orchestrator.ledger.prepared import PreparedRun
@@ -157,7 +157,7 @@ def test_layers_of_a_cpu_are_those_of_its_ranges_and_no_kernels_are_made_up():
 
 
 def test_counted_flops_are_those_of_one_step_by_layer_and_in_all():
-    found = observe_flops(PreparedRun(COUNTING))
+    found = observe_executed_flops(PreparedRun(COUNTING))
     # conv2 forward executes half of what is on paper; conv1 computes one gradient, all others two.
     paper = {layer: 2 * synthetic.macs(layer, 64) for layer in synthetic.LAYERS}
     expected = {(layer, "forward"): flops for layer, flops in paper.items()}
@@ -178,7 +178,7 @@ COUNTING = gpu_pair(1, 64)[1]
 
 
 def flops_with(*counters):
-    return observe_flops(PreparedRun(with_report(COUNTING, counters=counters)))
+    return observe_executed_flops(PreparedRun(with_report(COUNTING, counters=counters)))
 
 
 def test_what_is_no_exact_count_says_so():
@@ -218,7 +218,7 @@ def test_a_step_whose_kernels_all_have_a_layer_is_counted_whole():
     mine = [one for one in run.report.kernels if one.layer is not None]
     counted = {one.launch for one in mine}
     kept = [one for one in run.report.counters if one.launch in counted]
-    found = observe_flops(PreparedRun(with_report(run, kernels=mine, counters=kept)))
+    found = observe_executed_flops(PreparedRun(with_report(run, kernels=mine, counters=kept)))
     whole = found[QuantityKey("step", "flops", "executed FLOPs")]
     assert whole.note is None
     assert whole.values == (

@@ -133,7 +133,7 @@ def test_operations_are_added_once_and_what_was_not_counted_leaves_a_lower_bound
     },
 )
 def test_what_gives_no_flops_of_tensor_cores_has_no_value(values, capability, name, state, reason):
-    tensor = compute_kernel_flops(ZEROS | values, capability, name=name).tensor
+    tensor = compute_kernel_flops(ZEROS | values, capability, kernel_name=name).tensor
     assert (tensor.value, tensor.state) == (None, state)
     assert reason in (tensor.reason or "")
 
@@ -165,7 +165,7 @@ def test_what_gives_no_flops_of_tensor_cores_has_no_value(values, capability, na
     },
 )
 def test_integers_constant_moves_and_an_idle_pipe_are_0_flops(values, capability, name):
-    flops = compute_kernel_flops(ZEROS | values, capability, name=name)
+    flops = compute_kernel_flops(ZEROS | values, capability, kernel_name=name)
     assert (flops.tensor.value, flops.fp16.value, flops.total.value) == (0, 0, 0)
 
 
@@ -195,7 +195,7 @@ def test_integers_constant_moves_and_an_idle_pipe_are_0_flops(values, capability
     },
 )
 def test_a_name_that_states_the_shape_turns_instructions_into_an_estimate(name, capability, each):
-    flops = compute_kernel_flops(ZEROS | {PIPE: 1000}, capability, name=name)
+    flops = compute_kernel_flops(ZEROS | {PIPE: 1000}, capability, kernel_name=name)
     assert (flops.tensor.value, flops.tensor.state) == (each * 1000, "estimated")
     assert f"{each} x tensor instructions" in (flops.tensor.rule or "")
     assert flops.total.state == "estimated" and not flops.total.lower_bound
@@ -217,24 +217,26 @@ def test_a_name_that_states_the_shape_turns_instructions_into_an_estimate(name, 
     },
 )
 def test_the_instructions_of_the_tensor_cores_are_those_that_multiply(values, capability, rule):
-    tensor = compute_kernel_flops(ZEROS | values, capability, name=AMPERE).tensor
+    tensor = compute_kernel_flops(ZEROS | values, capability, kernel_name=AMPERE).tensor
     assert tensor.value == 4096 * 1000 and rule in (tensor.rule or "")
 
 
 @table("tensor", [{}, {PIPE: None}])
 def test_without_tensor_counters_a_tensor_kernel_has_no_counted_total(tensor):
     values = ZEROS | ops(fadd=100, fmul=100, ffma=100) | tensor
-    total = compute_kernel_flops(values, "8.0", name=AMPERE).total
+    total = compute_kernel_flops(values, "8.0", kernel_name=AMPERE).total
     assert (total.value, total.state, total.missing) == (400, "estimated", ("tensor",))
     assert "partly known" in (total.reason or "")
-    assert compute_kernel_flops(values, "8.0", name=FP32).total.state == "counted"
+    assert compute_kernel_flops(values, "8.0", kernel_name=FP32).total.state == "counted"
 
 
 @table("hfma bounded", [(32 * 10, False), (32 * 100, True)])
 def test_half_precision_beside_tensor_work_bounds_what_is_left(hfma, bounded):
     """Up to a 32nd of HFMA2 may be on the tensor pipe: what is surely HMMA is a lower bound, with
     the upper one beside it."""
-    tensor = compute_kernel_flops(ZEROS | {PIPE: 1000} | ops(hfma=hfma), "8.6", name=AMPERE).tensor
+    tensor = compute_kernel_flops(
+        ZEROS | {PIPE: 1000} | ops(hfma=hfma), "8.6", kernel_name=AMPERE
+    ).tensor
     assert (tensor.value, tensor.lower_bound) == (4096 * (1000 - hfma // 32), bounded)
     assert f"up to {4096 * (hfma // 32):,} FLOPs more" in (tensor.reason or "")
 

@@ -10,8 +10,8 @@ from perfctl.orchestrator.estimate.exercise import (
     TOPICS,
     GpuPeaks,
     RecordedRow,
-    draw_exercise,
     format_exercise_sheet,
+    generate_student_exercise,
     mark_answers,
     parse_filled_sheet,
 )
@@ -32,7 +32,7 @@ def fill(exercise, answers):
 def marks_of(exercise, answers):
     filled = parse_filled_sheet(fill(exercise, answers))
     assert (filled.name, filled.topic) == (exercise.name, exercise.topic)
-    again = draw_exercise(filled.name, filled.topic, V100)
+    again = generate_student_exercise(filled.name, filled.topic, V100)
     return [one.mark for one in mark_answers(again, filled.answers)]
 
 
@@ -48,7 +48,10 @@ def spoil(number, way):
 
 @pytest.mark.parametrize("topic", TOPICS)
 def test_drawn_sheets_are_marked_right_by_construction(topic):
-    drawn = [draw_exercise(f"student {number}", topic, V100) for number in range(draws(40, 10))]
+    drawn = [
+        generate_student_exercise(f"student {number}", topic, V100)
+        for number in range(draws(40, 10))
+    ]
     assert len({exercise.task for exercise in drawn}) == len(drawn)
     for number, exercise in enumerate(drawn):
         solutions = {at: one.solution for at, one in enumerate(exercise.questions, 1)}
@@ -61,7 +64,7 @@ def test_drawn_sheets_are_marked_right_by_construction(topic):
 
 
 def test_the_figures_of_a_convolution_follow_from_its_dimensions():
-    exercise = draw_exercise("Ada Lovelace", "conv", V100)
+    exercise = generate_student_exercise("Ada Lovelace", "conv", V100)
     ins, outs, kernel, stride, padding, batch, size = map(
         int,
         re.findall(
@@ -105,21 +108,21 @@ def test_the_figures_of_a_convolution_follow_from_its_dimensions():
 
 def test_one_student_has_one_sheet_and_it_holds_no_solution():
     for topic, names in product(TOPICS, [("Ada  Lovelace", "ada lovelace", "Alan Turing")]):
-        first, same, other = (draw_exercise(name, topic, V100) for name in names)
+        first, same, other = (generate_student_exercise(name, topic, V100) for name in names)
         assert first.task == same.task != other.task
         text = format_exercise_sheet(first)
         for question in first.questions:
             assert question.unit == "word" or question.solution not in text.replace(first.task, "")
     for name, topic in (("", "conv"), ("Ada\nAlan", "conv"), ("Ada", "poetry")):
         with pytest.raises(UsageError):
-            draw_exercise(name, topic)
+            generate_student_exercise(name, topic)
     with pytest.raises(ValueError, match="not a sheet"):
         parse_filled_sheet("# A letter\n\nName: Ada\n")
 
 
 def test_the_cause_of_a_recorded_row_is_one_of_several_letters():
     recorded = RecordedRow("conv2", "Recorded: conv2.", ("tile padding", "Winograd", "FFT"))
-    exercise = draw_exercise("Ada", "linear", V100, recorded)
+    exercise = generate_student_exercise("Ada", "linear", V100, recorded)
     *_, question = exercise.questions
     assert f"{question.solution}: tile padding" in question.text
     number = len(exercise.questions)

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfctl.orchestrator.estimate.generation import (
-    count_cache_writes,
+    count_cache_writes_by_layer,
     describe_kv_cache,
-    sum_over_contexts,
-    sum_step_amounts,
+    sum_step_forward_work,
+    sum_step_work_over_contexts,
 )
 from perfctl.records.paper import CacheTensor, LayerCall, LayerTraffic
 from tests.make.tables import table
@@ -42,7 +42,7 @@ def counted(value):
 )
 def test_steps_are_added_up_from_as_few_as_their_degree_needs(first, last, degree, value, traced):
     at, asked = counted(value)
-    assert sum_over_contexts(first, last, at, degree)[KEY] == sum(
+    assert sum_step_work_over_contexts(first, last, at, degree)[KEY] == sum(
         map(value, range(first, last + 1))
     )
     assert len(asked) == traced
@@ -53,13 +53,13 @@ def test_steps_are_added_up_from_as_few_as_their_degree_needs(first, last, degre
 def test_a_window_that_fills_up_is_found_wherever_it_is(first, more, window, slope):
     at, _asked = counted(lambda context: 4 + slope * min(context, window))
     last = first + more
-    assert sum_over_contexts(first, last, at, 1)[KEY] == sum(
+    assert sum_step_work_over_contexts(first, last, at, 1)[KEY] == sum(
         4 + slope * min(c, window) for c in range(first, last + 1)
     )
     again, fewer = counted(lambda context: 4 + slope * min(context, window))
-    assert sum_over_contexts(first, last, again, 1, [window]) == sum_over_contexts(
-        first, last, at, 1
-    )
+    assert sum_step_work_over_contexts(
+        first, last, again, 1, [window]
+    ) == sum_step_work_over_contexts(first, last, at, 1)
     assert len(fewer) <= 6, "a window that is known needs no search"
 
 
@@ -71,7 +71,7 @@ def test_layers_with_windows_of_their_own_are_added_up_each():
             ("long", "macs"): min(context, 77),
         }
 
-    found = sum_over_contexts(1, 128, at, 1)
+    found = sum_step_work_over_contexts(1, 128, at, 1)
     for layer, window in (("full", 128), ("short", 20), ("long", 77)):
         assert found[layer, "macs"] == sum(min(context, window) for context in range(1, 129))
 
@@ -80,7 +80,7 @@ def test_what_comes_up_in_some_steps_only_counts_where_it_is():
     def at(context):
         return {KEY: 1} if context > 40 else {}
 
-    assert sum_over_contexts(1, 100, at, 1)[KEY] == 60
+    assert sum_step_work_over_contexts(1, 100, at, 1)[KEY] == 60
 
 
 def tensor(name, layer, before, shape, written=True):
@@ -114,8 +114,12 @@ def test_a_cache_says_what_grows_what_a_window_keeps_and_what_stays():
 
 
 def test_a_step_writes_one_token_and_a_changed_state_but_no_keys_of_the_encoder():
-    assert count_cache_writes(PROBE, END, False) == {"a": 3 * 2 * 8, "b": 3 * 2 * 8, "d": 3 * 5}
-    assert count_cache_writes(PROBE, END, True)["b"] == 3 * 2 * 15 * 8, (
+    assert count_cache_writes_by_layer(PROBE, END, False) == {
+        "a": 3 * 2 * 8,
+        "b": 3 * 2 * 8,
+        "d": 3 * 5,
+    }
+    assert count_cache_writes_by_layer(PROBE, END, True)["b"] == 3 * 2 * 15 * 8, (
         "prefill leaves what the window keeps"
     )
 
@@ -124,7 +128,7 @@ def test_an_operation_without_formula_is_named_and_not_zero():
     call = LayerCall(
         "a", "strange", "forward", None, None, 0, 10, 20, 5, "no formula", None, calls=3
     )
-    found = sum_step_amounts([call], [LayerTraffic("a", 4, 6, 24)], {"a": 7}, 2)
+    found = sum_step_forward_work([call], [LayerTraffic("a", 4, 6, 24)], {"a": 7}, 2)
     assert found["a", "?strange"] == 3
     assert (
         found["a", "cache_read_bytes"],

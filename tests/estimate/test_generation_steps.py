@@ -14,7 +14,7 @@ from perfctl.orchestrator.estimate.generation_steps import (
     extract_layer_generation,
 )
 from perfctl.orchestrator.estimate.request import Request
-from perfctl.orchestrator.estimate.session import estimate_model
+from perfctl.orchestrator.estimate.session import estimate_model_for_batches
 from perfctl.orchestrator.estimate.trace_cache import OFF
 from perfctl.workloads.models import generation as models
 
@@ -69,15 +69,15 @@ def test_bytes_are_weights_once_a_step_and_the_cache_before_it():
     token = LAYERS * 2 * PAIRS * SIZE * 4
     blocks = LAYERS * (PROJECTIONS + DENSE) + WIDTH * WORDS
     prefill, decode = found.get_phase("prefill"), found.get_phase("decode")
-    assert prefill.sum_measure("weight_bytes") == 4 * (blocks + BATCH * PROMPT * WIDTH), (
+    assert prefill.sum_layer_field("weight_bytes") == 4 * (blocks + BATCH * PROMPT * WIDTH), (
         "of the embedding the rows of the tokens"
     )
-    assert decode.sum_measure("weight_bytes") == STEPS * 4 * (blocks + BATCH * WIDTH)
-    assert decode.sum_measure("cache_read_bytes") == BATCH * token * sum(
+    assert decode.sum_layer_field("weight_bytes") == STEPS * 4 * (blocks + BATCH * WIDTH)
+    assert decode.sum_layer_field("cache_read_bytes") == BATCH * token * sum(
         range(PROMPT, PROMPT + STEPS)
     )
-    assert prefill.sum_measure("cache_written_bytes") == BATCH * token * PROMPT
-    assert decode.sum_measure("cache_written_bytes") == BATCH * token * STEPS
+    assert prefill.sum_layer_field("cache_written_bytes") == BATCH * token * PROMPT
+    assert decode.sum_layer_field("cache_written_bytes") == BATCH * token * STEPS
     assert found.cache is not None
     assert (found.cache.bytes_per_token, found.cache.bytes_at_end) == (
         token,
@@ -134,7 +134,7 @@ def test_without_a_cache_each_step_runs_all_tokens_again():
     decode = found.get_phase("decode")
     assert (decode.totals.macs, decode.traced_steps) == (whole, 4)
     assert found.cache is None
-    assert decode.sum_measure("cache_read_bytes") == 0
+    assert decode.sum_layer_field("cache_read_bytes") == 0
 
 
 @pytest.mark.parametrize(("kind", "size"), [("fp32", 4), ("bf16", 2), ("fp8", 1)])
@@ -144,13 +144,13 @@ def test_the_type_of_the_cache_changes_its_bytes_alone(kind, size):
     assert found.cache.bytes_per_token == LAYERS * 2 * PAIRS * SIZE * size
     for name in ("cache_read_bytes", "cache_written_bytes"):
         assert (
-            found.get_phase("decode").sum_measure(name) * 4
-            == own.get_phase("decode").sum_measure(name) * size
+            found.get_phase("decode").sum_layer_field(name) * 4
+            == own.get_phase("decode").sum_layer_field(name) * size
         )
     assert found.get_phase("decode").totals == own.get_phase("decode").totals
-    assert found.get_phase("decode").sum_measure("weight_bytes") == own.get_phase(
+    assert found.get_phase("decode").sum_layer_field("weight_bytes") == own.get_phase(
         "decode"
-    ).sum_measure("weight_bytes")
+    ).sum_layer_field("weight_bytes")
 
 
 def test_experts_work_on_tokens_times_top_k_and_are_read_where_they_have_a_token():
@@ -169,7 +169,9 @@ def test_experts_work_on_tokens_times_top_k_and_are_read_where_they_have_a_token
 
 
 def test_a_plain_pass_counts_experts_and_active_parameters_too():
-    found = estimate_model(Request(f"{FILE}:mixture", ("int64:9",)), (BATCH,)).batches[BATCH]
+    found = estimate_model_for_batches(Request(f"{FILE}:mixture", ("int64:9",)), (BATCH,)).batches[
+        BATCH
+    ]
     forward = sum(
         call.macs or 0
         for call in found.calls
@@ -193,9 +195,9 @@ def test_parts_of_a_model_add_up_to_it():
             sum(part.get_phase(name).totals.macs for part in parts)
             == found.get_phase(name).totals.macs
         )
-        assert sum(part.get_phase(name).sum_measure("bytes") for part in parts) == found.get_phase(
-            name
-        ).sum_measure("bytes")
+        assert sum(
+            part.get_phase(name).sum_layer_field("bytes") for part in parts
+        ) == found.get_phase(name).sum_layer_field("bytes")
     assert sum(part.parameters for part in parts) == found.parameters
     with pytest.raises(UsageError, match="layer 'tail' not found"):
         extract_layer_generation(found, "tail")
@@ -243,7 +245,7 @@ def test_a_second_call_traces_nothing_and_says_the_same(tmp_path, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a model was built")
 
-    monkeypatch.setattr(models, "find_generator", refuse)
+    monkeypatch.setattr(models, "build_text_generator", refuse)
     assert estimate_generation(request, (2,)) == first
     with pytest.raises(AssertionError, match="a model was built"):
         estimate_generation(request, (3,))

@@ -9,9 +9,9 @@ from perfctl.orchestrator.estimate.peers import (
     MAC,
     FlopCounter,
     LayerNumbers,
-    check_counter_names,
-    compare_with_counters,
-    make_executed_result,
+    compare_estimate_with_flop_counters,
+    make_executed_flops_result,
+    validate_counter_names_and_figures,
 )
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.sheets.reasons import BIAS, ELEMENTWISE, UNEXPLAINED
@@ -58,7 +58,7 @@ MNIST = 26 * 26 * 32 * 9 + CONV2 + 9216 * 128 + 128 * 10
 
 def counted(name):
     session = peers.Session(Request("mnist_cnn"))
-    return compare_with_counters(session, 1, [name]).counts[0]
+    return compare_estimate_with_flop_counters(session, 1, [name]).counts[0]
 
 
 def test_the_counter_of_torch_agrees_on_a_convolutional_network():
@@ -91,11 +91,11 @@ def test_a_counter_that_fails_or_is_absent_says_so_and_others_go_on(monkeypatch)
     assert counted("fvcore").problem == "fvcore failed: RuntimeError: no such operator"
     assert (counted("thop").problem or "").startswith("no_such_package is not installed: pip ")
     with pytest.raises(UsageError, match="unknown counter 'other'"):
-        check_counter_names(["torch", "other"])
+        validate_counter_names_and_figures(["torch", "other"])
 
 
 def test_executed_flops_stand_beside_the_counters_with_the_causes_of_the_ledger():
-    count = make_executed_result(
+    count = make_executed_flops_result(
         {"conv": 250.0, "fc": 200.0}, {"conv": "tile padding"}, {"conv": 100, "fc": 100}
     )
     assert (count.total, count.estimate) == (450, 400)

@@ -15,8 +15,8 @@ import pytest
 from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.estimate import trace_cache
 from perfctl.orchestrator.estimate.request import Request
-from perfctl.orchestrator.estimate.session import estimate_model
-from perfctl.orchestrator.estimate.trace_cache import open_trace_cache
+from perfctl.orchestrator.estimate.session import estimate_model_for_batches
+from perfctl.orchestrator.estimate.trace_cache import open_trace_cache_if_reproducible
 
 NET = (
     "from torch import nn\nfrom {helper} import width\ndef net():\n"
@@ -45,11 +45,11 @@ def write(path, text, age=0):
 
 
 def macs(reference):
-    return estimate_model(Request(reference, ("8",))).batches[1].forward.macs
+    return estimate_model_for_batches(Request(reference, ("8",))).batches[1].forward.macs
 
 
 def is_kept(reference):
-    found = open_trace_cache(Request(reference, ("8",)))
+    found = open_trace_cache_if_reproducible(Request(reference, ("8",)))
     return found is not None and found._files is not None
 
 
@@ -72,7 +72,10 @@ def test_a_package_is_kept_by_all_its_modules(tmp_path, monkeypatch):
     write(tmp_path / "kept_package" / "size.py", "def width(): return 3\n")
     write(tmp_path / "kept_package" / "net.py", NET.format(helper="."))
     assert (macs("kept_package.net:net"), is_kept("kept_package.net:net")) == (8 * 3, True)
-    names = [Path(path).name for path in trace_cache.list_source_files("kept_package.net") or ()]
+    names = [
+        Path(path).name
+        for path in trace_cache.list_source_files_if_deterministic("kept_package.net") or ()
+    ]
     assert sorted(names) == ["__init__.py", "net.py", "size.py"]
     write(tmp_path / "kept_package" / "size.py", "def width(): return 4\n", age=1)
     assert not is_kept("kept_package.net:net")
@@ -154,8 +157,8 @@ def test_a_trace_that_ended_for_want_of_a_package_is_made_anew(tmp_path):
         "        raise ImportError('no kernels')\n"
         "def net():\n    return Net(8, 2)\n",
     )
-    assert estimate_model(Request(f"{path}:net", ("8",))).problems
-    found = open_trace_cache(Request(f"{path}:net", ("8",)))
+    assert estimate_model_for_batches(Request(f"{path}:net", ("8",))).problems
+    found = open_trace_cache_if_reproducible(Request(f"{path}:net", ("8",)))
     assert found is not None and found._files is not None
     # the files and the facts, no trace
     assert not any(path.stat().st_size > 500 for path in found.folder.iterdir())
@@ -165,7 +168,7 @@ def test_a_config_is_kept_by_its_content(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def base(model):
-        found = open_trace_cache(Request(model))
+        found = open_trace_cache_if_reproducible(Request(model))
         assert found is not None
         return found._base
 
@@ -178,9 +181,9 @@ def test_a_config_is_kept_by_its_content(tmp_path, monkeypatch):
 
 
 def test_what_came_over_the_network_is_not_kept(cache):
-    found = open_trace_cache(Request("hf:somebody/model"))
+    found = open_trace_cache_if_reproducible(Request("hf:somebody/model"))
     assert found is not None
-    found.set_source_files(None)
+    found.record_source_file_digests(None)
     found.put("facts", "facts")
     assert not cache.exists()
 
@@ -189,9 +192,9 @@ def test_many_writers_and_readers_of_one_entry_never_see_half_of_it(cache):
     texts = [str(size) * 100_000 for size in range(10)]
 
     def work(place):
-        one = open_trace_cache(Request("mnist_cnn"))
+        one = open_trace_cache_if_reproducible(Request("mnist_cnn"))
         assert one is not None
-        one.set_source_files(())
+        one.record_source_file_digests(())
         seen: set[str | None] = set()
         for _ in range(10):
             one.put(texts[place], "one")

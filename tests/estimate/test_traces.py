@@ -13,8 +13,11 @@ import pytest
 
 from perfctl.orchestrator.estimate import trace_cache
 from perfctl.orchestrator.estimate.request import Request
-from perfctl.orchestrator.estimate.session import estimate_model
-from perfctl.orchestrator.estimate.trace_cache import compute_digest, open_trace_cache
+from perfctl.orchestrator.estimate.session import estimate_model_for_batches
+from perfctl.orchestrator.estimate.trace_cache import (
+    compute_digest,
+    open_trace_cache_if_reproducible,
+)
 from perfctl.workloads.models import find
 from perfctl.workloads.tracing import recorder
 
@@ -69,7 +72,7 @@ def untraceable(monkeypatch):
 
     def forbid():
         monkeypatch.setattr(recorder, "trace_step", refuse)
-        monkeypatch.setattr(find, "find_model", refuse)
+        monkeypatch.setattr(find, "build_referenced_model", refuse)
 
     return forbid  # type: ignore[return-value]
 
@@ -90,9 +93,9 @@ def same(one, other):
     ids=lambda request: request.model,
 )
 def test_an_estimate_from_the_cache_equals_the_traced_one(request_, untraceable):
-    traced = estimate_model(request_, (2, 3))
+    traced = estimate_model_for_batches(request_, (2, 3))
     untraceable()
-    assert same(estimate_model(request_, (2, 3)), traced)
+    assert same(estimate_model_for_batches(request_, (2, 3)), traced)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -101,9 +104,9 @@ def test_an_estimate_that_is_at_least_or_stops_early_survives_too(name, tmp_path
     request = Request(
         source(tmp_path / f"kept_{name}.py", SOURCE.format(*MODELS[name])), ("2x4",), memory=True
     )
-    traced = estimate_model(request)
+    traced = estimate_model_for_batches(request)
     untraceable()
-    again = estimate_model(request)
+    again = estimate_model_for_batches(request)
     assert same(again, traced)
     assert again.problems == traced.problems
     assert bool(again.problems) == (name in ("stops", "needs_data"))
@@ -113,9 +116,13 @@ def test_an_estimate_that_is_at_least_or_stops_early_survives_too(name, tmp_path
 
 def test_the_largest_batch_is_found_from_the_cache(untraceable):
     request = Request("mlp:depth=2,width=5", memory=True)
-    traced = estimate_model(request, limit=100 << 20)
+    traced = estimate_model_for_batches(request, device_memory_bytes=100 << 20)
     untraceable()
-    assert estimate_model(request, limit=100 << 20).fit == traced.fit is not None
+    assert (
+        estimate_model_for_batches(request, device_memory_bytes=100 << 20).fit
+        == traced.fit
+        is not None
+    )
 
 
 def test_every_field_of_a_request_has_traces_of_its_own():
@@ -139,19 +146,22 @@ def test_every_field_of_a_request_has_traces_of_its_own():
     assert others.keys() >= {one.name for one in fields(Request)} - {"device"}, (
         "a new field: give it another value"
     )
-    found = [open_trace_cache(replace(request, **{name: value})) for name, value in others.items()]  # type: ignore[arg-type]
+    found = [
+        open_trace_cache_if_reproducible(replace(request, **{name: value}))
+        for name, value in others.items()
+    ]  # type: ignore[arg-type]
     assert None not in found
     assert len({one._base for one in found if one}) == len(others)
 
 
 def test_values_are_never_taken_from_a_cache():
-    assert open_trace_cache(Request("mnist_cnn", device="cpu")) is None
-    assert open_trace_cache(Request("torchvision_infer:model=resnet18")) is None
+    assert open_trace_cache_if_reproducible(Request("mnist_cnn", device="cpu")) is None
+    assert open_trace_cache_if_reproducible(Request("torchvision_infer:model=resnet18")) is None
 
 
 def test_the_environment_of_the_libraries_counts_and_other_variables_do_not(monkeypatch):
     def base():
-        found = open_trace_cache(Request("mnist_cnn"))
+        found = open_trace_cache_if_reproducible(Request("mnist_cnn"))
         return found and found._base
 
     before = base()
@@ -164,28 +174,28 @@ def test_the_environment_of_the_libraries_counts_and_other_variables_do_not(monk
 def test_an_installed_package_counts_and_a_library_without_a_version_is_never_kept(
     tmp_path, monkeypatch
 ):
-    before = open_trace_cache(Request("mnist_cnn"))
+    before = open_trace_cache_if_reproducible(Request("mnist_cnn"))
     (tmp_path / "more" / "fla-1.0.dist-info").mkdir(parents=True)
     monkeypatch.syspath_prepend(tmp_path / "more")
-    after = open_trace_cache(Request("mnist_cnn"))
+    after = open_trace_cache_if_reproducible(Request("mnist_cnn"))
     assert before and after and before._base != after._base
     (tmp_path / "checkout" / "einops").mkdir(parents=True)
     (tmp_path / "checkout" / "einops" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path / "checkout")
-    assert open_trace_cache(Request("mnist_cnn")) is None
+    assert open_trace_cache_if_reproducible(Request("mnist_cnn")) is None
 
 
 def test_nothing_is_kept_where_the_variable_says_so(cache, monkeypatch):
     monkeypatch.setenv(trace_cache.OFF, "1")
-    estimate_model(Request("mlp:depth=2,width=5"))
+    estimate_model_for_batches(Request("mlp:depth=2,width=5"))
     assert not cache.exists()
 
 
 def entry():
     """Return the traces of a model that has no files, which may be written."""
-    found = open_trace_cache(Request("mnist_cnn"))
+    found = open_trace_cache_if_reproducible(Request("mnist_cnn"))
     assert found is not None
-    found.set_source_files(())
+    found.record_source_file_digests(())
     return found
 
 
@@ -213,10 +223,10 @@ DAMAGE = {
 @pytest.mark.parametrize("what", DAMAGE)
 def test_a_damaged_or_foreign_file_is_as_good_as_none(what, cache):
     request = Request("mlp:depth=2,width=5", memory=True)
-    traced = estimate_model(request)
+    traced = estimate_model_for_batches(request)
     for path in entries(cache):
         path.write_bytes(DAMAGE[what](path.read_bytes()))
-    assert same(estimate_model(request), traced)
+    assert same(estimate_model_for_batches(request), traced)
     assert all(
         json.loads(gzip.decompress(path.read_bytes()))["key"] in path.name
         for path in entries(cache)
@@ -234,16 +244,16 @@ def test_an_entry_that_another_user_made_is_not_read(cache, monkeypatch):
 
 def test_a_folder_in_the_place_of_an_entry_and_a_cache_that_cannot_be_written_do_no_harm(cache):
     request = Request("mlp:depth=2,width=5")
-    traced = estimate_model(request)
+    traced = estimate_model_for_batches(request)
     for path in entries(cache):
         path.unlink()
         path.mkdir()
-    assert same(estimate_model(request), traced)
+    assert same(estimate_model_for_batches(request), traced)
     for path in entries(cache):
         path.rmdir()
     cache.rmdir()
     cache.write_text("no folder")
-    assert same(estimate_model(request), traced)
+    assert same(estimate_model_for_batches(request), traced)
 
 
 def test_the_cache_stays_below_its_bound_and_keeps_what_was_used_last(cache, monkeypatch):

@@ -27,7 +27,7 @@ NUMBERS = {"M": Fraction(3), "N": Fraction(20480), "K": Fraction(7)}
 )
 def test_a_formula_gives_flops_and_bytes(text, pattern, flops, size):
     formula = parse_user_formula(text)
-    values = [formula.evaluate(name, NUMBERS) for name in ("flops", "bytes")]
+    values = [formula.evaluate_and_round(name, NUMBERS) for name in ("flops", "bytes")]
     assert [formula.pattern, *values] == [pattern, flops, size]
 
 
@@ -64,7 +64,7 @@ def test_a_formula_gives_flops_and_bytes(text, pattern, flops, size):
 )
 def test_a_mistake_is_named_with_its_column(expression, column, reason):
     with pytest.raises(UsageError) as refused:
-        parse_user_formula(f"x: flops={expression}").evaluate("flops", NUMBERS)
+        parse_user_formula(f"x: flops={expression}").evaluate_and_round("flops", NUMBERS)
     assert f"column {len('x: flops=') + column}: " in str(refused.value)
     assert reason in str(refused.value)
 
@@ -103,7 +103,7 @@ def test_formulas_of_a_file(tmp_path):
     path.write_text('[[expect]]\npattern = "a*"\nflops = "2*N"\nbytes = "N"\n')
     (formula,) = read_formula_file(path)
     assert (formula.pattern, formula.source) == ("a*", "file")
-    assert formula.evaluate("bytes", NUMBERS) == 20480
+    assert formula.evaluate_and_round("bytes", NUMBERS) == 20480
     path.write_text("[[expect]]\nflops = 1\n")
     with pytest.raises(UsageError, match="KeyError: 'pattern'"):
         read_formula_file(path)

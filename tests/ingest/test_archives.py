@@ -11,7 +11,11 @@ import pytest
 import perfctl
 from perfctl import ReportError
 from perfctl.orchestrator.ingest import archives, find
-from perfctl.orchestrator.ingest.archives import UnpackingBudget, is_archive, unpack_report_archive
+from perfctl.orchestrator.ingest.archives import (
+    UnpackingBudget,
+    is_archive,
+    unpack_archive_and_count_skipped,
+)
 from perfctl.orchestrator.ingest.ingest import ingest_paths
 from tests.cli.test_ingest import NCU
 from tests.make.archives import pack
@@ -46,7 +50,8 @@ def test_the_files_of_an_archive_are_written_below_the_folder(members, written, 
     out = tmp_path / "sub" / "out"
     out.mkdir(parents=True)
     assert (
-        unpack_report_archive(path, out, UnpackingBudget(path.stat().st_size, files=10)) == left_out
+        unpack_archive_and_count_skipped(path, out, UnpackingBudget(path.stat().st_size, files=10))
+        == left_out
     )
     assert {file.name for file in tmp_path.rglob("*.csv")} == written
     assert not Path("/out.csv").exists()
@@ -65,7 +70,9 @@ def test_the_files_of_an_archive_are_written_below_the_folder(members, written, 
 def test_an_archive_without_bounds_is_refused(small, name, members, reason, tmp_path):
     path = pack(tmp_path / name, members)
     with pytest.raises(ReportError, match=reason):
-        unpack_report_archive(path, tmp_path, UnpackingBudget(path.stat().st_size, files=10))
+        unpack_archive_and_count_skipped(
+            path, tmp_path, UnpackingBudget(path.stat().st_size, files=10)
+        )
 
 
 def overwrite(whole):
@@ -92,7 +99,7 @@ def test_a_damaged_archive_is_unpacked_or_refused_in_words(name, damage, refused
         folder = tmp_path / str(number)
         folder.mkdir()
         try:
-            unpack_report_archive(path, folder, UnpackingBudget(path.stat().st_size))
+            unpack_archive_and_count_skipped(path, folder, UnpackingBudget(path.stat().st_size))
         except ReportError as error:
             reasons.append(error.reason)
     assert sum("cannot be unpacked" in reason for reason in reasons) >= refused
@@ -214,7 +221,7 @@ def test_an_archive_that_cannot_be_read_costs_itself_only(fault, tmp_path, monke
         raise ValueError("not enough values to unpack")
 
     monkeypatch.setattr(archives, "_SECONDS", 0.2)
-    monkeypatch.setattr(find, "unpack_report_archive", fail)
+    monkeypatch.setattr(find, "unpack_archive_and_count_skipped", fail)
     pack(tmp_path / "a.tar", {"a.csv": REPORT})
     (tmp_path / "b.csv").write_text(REPORT)
     done = perfctl.ingest(tmp_path, tmp_path / "s.db")

@@ -104,7 +104,7 @@ def node(tmp_path, monkeypatch):
     monkeypatch.setattr(devices, "SHARED", tmp_path / "locks")
     monkeypatch.chdir(tmp_path)
     plain = sweeps.PlainStep(tuple(STEP), build_first_pass(STEP, OPS, RANGES))
-    monkeypatch.setattr(sweeps, "run_plain_step", lambda *anything: plain)
+    monkeypatch.setattr(sweeps, "run_step_without_ncu", lambda *anything: plain)
     return tmp_path
 
 
@@ -176,4 +176,4 @@ def test_a_plain_step_whose_report_is_damaged_is_named(tmp_path, monkeypatch):
     with pytest.raises(RunFailed, match=r"step without ncu.*report\.pt\.trace\.json"):
         asked = SweepOptions(batches=(16,), device="cuda")
         plain = plan_sweep(Replay(tmp_path / "recorded"), asked)
-        sweeps.estimate_ncu_cost(plan_sweep(Ncu(), asked), plain)
+        sweeps.estimate_ncu_replay_cost(plan_sweep(Ncu(), asked), plain)

@@ -14,11 +14,11 @@ from perfctl.orchestrator.commands.ingest import build_ingest_lines
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.ingest import reports as ingest_reports
 from perfctl.orchestrator.ingest.context import UserHints
-from perfctl.orchestrator.ingest.derive import derive_store
+from perfctl.orchestrator.ingest.derive import derive_counts_of_all_runs
 from perfctl.orchestrator.ingest.find import (
-    describe_batches,
-    find_batch_in_name,
+    describe_batches_from_names,
     find_batches_in_names,
+    find_single_batch_in_name,
     hash_file_or_folder,
 )
 from perfctl.orchestrator.ingest.ingest import ingest_paths
@@ -131,7 +131,7 @@ def test_derived_counts_and_families_are_derived_again_from_the_rows(tmp_path):
     )
     before = [rows(store, table) for table in tables]
     execute(store, "UPDATE kernel_name SET family = 'none'", *DERIVED)
-    assert derive_store(store) == 1
+    assert derive_counts_of_all_runs(store) == 1
     assert [rows(store, table) for table in tables] == before
 
 
@@ -188,7 +188,7 @@ def sizes(*names, pattern=None):
 )
 def test_a_name_says_its_batch_size_in_the_usual_forms(name, size):
     assert sizes(name) == [size]
-    assert find_batch_in_name(Path("runs", name)) == size
+    assert find_single_batch_in_name(Path("runs", name)) == size
 
 
 def test_the_name_of_a_gpu_is_a_batch_size_only_beside_other_batch_sizes():
@@ -219,7 +219,7 @@ def test_a_pattern_that_is_none_is_refused(pattern, said):
 
 def test_of_several_numbers_in_a_name_somebody_decides_and_nobody_guesses():
     path = Path("b16_vs_b32.csv")
-    assert find_batch_in_name(path) is None
+    assert find_single_batch_in_name(path) is None
     with pytest.raises(
         UsageError,
         match=r"b16_vs_b32.csv: the name may contain the batch size 16 or 32.*`batch_pattern`",
@@ -243,11 +243,11 @@ def test_of_several_numbers_in_a_name_somebody_decides_and_nobody_guesses():
 
 def test_each_file_is_listed_and_many_are_counted():
     few = {Path(f"r_b{size}.csv"): size for size in (16, 32)}
-    assert describe_batches(few) == [
+    assert describe_batches_from_names(few) == [
         f"batch size {size}, from the name: r_b{size}.csv" for size in (16, 32)
     ]
     many = {Path(f"r{number}_b{8 << number % 2}.csv"): 8 << number % 2 for number in range(20)}
-    lines = describe_batches(many)
+    lines = describe_batches_from_names(many)
     assert (len(lines), lines[-1]) == (13, "and 8 more files, batch size (files): 8 (4), 16 (4)")
 
 

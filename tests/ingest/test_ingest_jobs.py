@@ -57,7 +57,7 @@ def rows(store):
             ]
             if name not in ("store_info", "sweep"):
                 found[name] = connection.execute(
-                    f"SELECT {schema.format_name_list(columns)} FROM {name} ORDER BY 1, 2, 3"
+                    f"SELECT {schema.format_column_list(columns)} FROM {name} ORDER BY 1, 2, 3"
                 ).fetchall()
     return found
 

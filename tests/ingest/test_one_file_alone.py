@@ -12,7 +12,7 @@ import pytest
 
 from perfctl.orchestrator import memory
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.faults import describe_fault
+from perfctl.orchestrator.faults import describe_and_save_exception
 from tests.cli.conftest import Said
 from tests.ingest.inputs import good, long_string
 from tests.make.stored import execute
@@ -37,7 +37,7 @@ def test_a_log_folder_that_is_a_link_is_not_followed(tmp_path, monkeypatch):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (tmp_path / f"perfctl-log-{os.getuid()}").symlink_to(elsewhere)
-    assert "could not save the traceback" in describe_fault("r.csv", ValueError("why"))
+    assert "could not save the traceback" in describe_and_save_exception("r.csv", ValueError("why"))
     assert not list(elsewhere.iterdir())
 
 

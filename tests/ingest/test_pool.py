@@ -61,10 +61,12 @@ def test_events_come_in_the_order_of_the_items_from_so_many_processes(processes)
 
 
 def test_beside_threads_of_others_a_new_interpreter_works(monkeypatch):
-    monkeypatch.setattr(pool, "_is_own_thread", lambda thread: False)
+    monkeypatch.setattr(pool, "_is_main_perfctl_or_rich_thread", lambda thread: False)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    assert not pool.can_fork()
-    running = pool.run_in_workers([4], partial(opened, divmod_of_10), processes=1, limit=1 << 30)
+    assert not pool.can_fork_safely()
+    running = pool.run_in_workers(
+        [4], partial(opened, divmod_of_10), processes=1, memory_limit_bytes=1 << 30
+    )
     assert [list(events) for _, events in running] == [[pool.WorkDone((2, 2))]]
 
 
@@ -72,9 +74,9 @@ def test_a_store_that_is_open_here_is_not_forked_with(tmp_path):
     path = tmp_path / "s.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE t (c)")
-        assert not pool.can_fork(path)
-        assert pool.can_fork(tmp_path / "other.db")
-    assert pool.can_fork(path)
+        assert not pool.can_fork_safely(path)
+        assert pool.can_fork_safely(tmp_path / "other.db")
+    assert pool.can_fork_safely(path)
 
 
 def test_a_thread_that_draws_progress_does_not_keep_a_worker_from_being_forked():
@@ -85,7 +87,7 @@ def test_a_thread_that_draws_progress_does_not_keep_a_worker_from_being_forked()
     stop = threading.Event()
     thread = threading.Thread(target=work)
     thread.start()
-    assert pool._is_own_thread(thread)
+    assert pool._is_main_perfctl_or_rich_thread(thread)
     stop.set()
     thread.join()
 

@@ -13,7 +13,7 @@ from perfctl import parsers
 from perfctl.orchestrator.ingest.find import find_ranks_in_names
 from perfctl.orchestrator.ingest.ingest import ingest_paths
 from perfctl.orchestrator.ledger.usage.exchange import analyse_job_communication
-from perfctl.orchestrator.ledger.usage.ranks import group_runs_into_jobs
+from perfctl.orchestrator.ledger.usage.ranks import group_runs_into_multi_rank_jobs
 from perfctl.orchestrator.report.ledger.ranks import build_ranks_table
 from perfctl.orchestrator.report.page.sections import build_report_view
 from perfctl.orchestrator.store import database, read
@@ -80,7 +80,7 @@ def test_ranks_that_traces_state_are_runs_of_one_sweep_kept_apart_by_their_varia
     ]
     assert len({run.sweep_id for run in runs}) == 1
     assert [one.exposed_ns for run in runs for one in run.report.collectives] == [15_000, 15_000]
-    (job,) = group_runs_into_jobs(runs)
+    (job,) = group_runs_into_multi_rank_jobs(runs)
     assert [row[0].text for row in build_ranks_table(job).rows] == ["0", "1"]
     (part,) = build_report_view(runs, generated_at="2026-11-20").chapters
     assert part.title == "w0.json, first of 2 ranks"
@@ -123,7 +123,7 @@ def test_a_rank_in_a_name_needs_another_file_that_differs_by_it(names, ranks):
 def test_overlap_idle_and_kernel_times_of_eight_ranks_are_those_of_hta(reports, tmp_path):
     files = sorted((reports / "kineto/ranks/param_dlrm_8rank").glob("*.json.gz"))
     ingest_paths(files, tmp_path / "s.db")
-    (job,) = group_runs_into_jobs(taken(tmp_path / "s.db"))
+    (job,) = group_runs_into_multi_rank_jobs(taken(tmp_path / "s.db"))
     ranks = job.ranks
     assert [one.rank for one in ranks] == list(range(8))
     for wanted, got in (
@@ -161,7 +161,7 @@ def test_ends_of_collectives_align_and_the_rank_that_never_waits_is_the_straggle
     2 518 us."""
     files = sorted((reports / "kineto/ranks/param_dlrm_8rank").glob("*.json.gz"))
     ingest_paths(files, tmp_path / "s.db")
-    (job,) = group_runs_into_jobs(taken(tmp_path / "s.db"))
+    (job,) = group_runs_into_multi_rank_jobs(taken(tmp_path / "s.db"))
     assert {one.matched for one in job.ranks} == {8}
     assert all(
         abs(one.offset_ns or 0) <= 2000 and (one.spread_ns or 0) <= 1000 for one in job.ranks

@@ -33,14 +33,14 @@ folder = Path(folder)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # tests that a shell runs in its background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
-find_orphans, times_found = watchdog_client.find_orphans, []
+reap_and_find_orphans, times_found = watchdog_client.reap_and_find_orphans, []
 def find_and_note(mark):
     if times_found:  # what was found before has been sent to the watchdog since
         (folder / "told").touch()
-    found = find_orphans(mark)
+    found = reap_and_find_orphans(mark)
     times_found.extend(found)
     return found
-watchdog_client.find_orphans = find_and_note
+watchdog_client.reap_and_find_orphans = find_and_note
 try:
     process.run_command(
         Command(tuple(argv), "profile", {"PERFCTL_TEST_TOKEN": token}), cwd=folder, scratch=folder / "tmp",

@@ -45,7 +45,9 @@ class Small:
     def get_report_path(self, paths: RunPaths) -> Path:
         return paths.get_report_path(".txt")
 
-    def judge(self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]) -> RunStatus:
+    def determine_run_status(
+        self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]
+    ) -> RunStatus:
         code = outcomes[-1].exit_code
         return RunStatus("ok", None) if code == 0 else RunStatus("failed", f"exit code {code}")
 

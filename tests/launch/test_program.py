@@ -17,7 +17,11 @@ from perfctl.orchestrator.launch.profilers import outcome
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
-from perfctl.orchestrator.launch.program import UserProgram, parse_program, resolve_interpreter_path
+from perfctl.orchestrator.launch.program import (
+    UserProgram,
+    parse_user_program,
+    resolve_interpreter_path,
+)
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.workloads.spec import UNFINISHED
 
@@ -33,7 +37,7 @@ def here(tmp_path, monkeypatch):
 
 
 def read(*words, env=None, batches=(16, 32)):
-    return parse_program(words, env, {"batch": len(batches)})
+    return parse_user_program(words, env, {"batch": len(batches)})
 
 
 def executable(path, text):
@@ -165,7 +169,7 @@ ANY_PROGRAM = [
 def test_any_program_runs_as_it_is_with_the_values_in_its_words(words, argv, name, variant, here):
     executable(here / "solver", "#!/bin/sh\n")
     (here / "run.sh").touch()
-    program = parse_program(words, None, {"N": 2}, as_is=None)
+    program = parse_user_program(words, None, {"N": 2}, runs_unannotated=None)
     asked = replace(request(program, here), batches=(), sweep=("N=256",))
     places = {"{here}": str(here), "{bash}": shutil.which("bash") or ""}
     expected = tuple(places.get(word, word.replace("{here}", str(here))) for word in argv)
@@ -173,12 +177,12 @@ def test_any_program_runs_as_it_is_with_the_values_in_its_words(words, argv, nam
         "nsys",
         *expected,
     )
-    assert (program.name, asked.variant, asked.stops_early) == (name, variant, False)
+    assert (program.name, asked.variant, asked.stops_after_measured_steps) == (name, variant, False)
 
 
 def test_variables_of_parameters_reach_the_program_and_distinguish_its_runs(here):
-    program = parse_program(
-        ("true",), "BATCH", {"batch": 1, "N": 2}, sweep_env=("N=SIZE",), as_is=None
+    program = parse_user_program(
+        ("true",), "BATCH", {"batch": 1, "N": 2}, sweep_env=("N=SIZE",), runs_unannotated=None
     )
     asked = replace(
         request(program, here), profiler=Nsys(), batches=(16,), sweep=("N=256",), python="no"
@@ -202,7 +206,7 @@ def test_a_program_is_refused(words, sweep_env, said, here):
     (here / "plain").touch()
     parameters = {} if words[0] != "true" or sweep_env == ("M=X",) else {"N": 2}
     with pytest.raises(UsageError, match=said):
-        parse_program(words, None, parameters, sweep_env=sweep_env, as_is=None)
+        parse_user_program(words, None, parameters, sweep_env=sweep_env, runs_unannotated=None)
 
 
 @pytest.mark.parametrize("name", ["", "1X", "A B", "A=B", "A-B"])
@@ -290,7 +294,9 @@ def test_an_interpreter_that_cannot_run_it_is_said_to_lack_what_and_how_to_get_i
     fake = executable(here / "python9", f"#!/bin/sh\n{lines}")
     interpreter._query_interpreter.cache_clear()  # the test before may have had the same folder
     with pytest.raises(ToolMissing) as caught:
-        interpreter.check_program_interpreter(read(str(fake), "train.py", "{batch}"), __version__)
+        interpreter.raise_if_interpreter_unusable(
+            read(str(fake), "train.py", "{batch}"), __version__
+        )
     assert all(word in str(caught.value) for word in (str(fake), *says))
 
 
@@ -312,7 +318,7 @@ def test_a_bare_python_without_torch_gives_way_to_perfctls_own_and_a_path_does_n
         f"#!/bin/sh\n{said('[3, 8, 18]', repr('1.13.1').replace(chr(39), chr(34)))}",
     )
     old = read("python4", "train.py", "{batch}")
-    interpreter.check_program_interpreter(old, __version__)
+    interpreter.raise_if_interpreter_unusable(old, __version__)
     assert interpreter.replace_python_without_torch(old, "python4").python == str(
         here / "python4"
     ), "one with torch is kept"
@@ -326,16 +332,16 @@ def test_an_interpreter_in_an_image_needs_perfctl(here):
     with pytest.raises(
         ToolMissing, match="cannot import perfctl, which must run inside the profiled process"
     ):
-        interpreter.check_program_interpreter(
+        interpreter.raise_if_interpreter_unusable(
             read(str(fake), "train.py", "{batch}"), __version__, ("env",)
         )
 
 
 def test_a_module_that_is_not_there_is_said_before_anything_runs():
     pytest.importorskip("torch")
-    interpreter.check_program_interpreter(read("-m", "pkg", "{batch}"), __version__)
+    interpreter.raise_if_interpreter_unusable(read("-m", "pkg", "{batch}"), __version__)
     with pytest.raises(UsageError, match="finds no module"):
-        interpreter.check_program_interpreter(
+        interpreter.raise_if_interpreter_unusable(
             read("-m", "no_such_module_here.cli", "{batch}"), __version__
         )
 

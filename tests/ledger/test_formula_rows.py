@@ -126,7 +126,7 @@ def test_bytes_of_a_formula_place_it_under_the_roofline_where_none_were_counted(
     n = SIZES[0]
     analysis = analysed(run_of(n, formula(2 * n**3, size=3 * 4 * n**2)))
     (row,) = formula_rows(analysis)
-    point = analysis.roofline.get_row_point(row.batch, row.layer, row.direction)
+    point = analysis.roofline.get_ledger_row_point(row.batch, row.layer, row.direction)
     assert point is not None and point.traffic.dram.state == "estimated"
     assert point.intensity == pytest.approx(2 * n**3 / (3 * 4 * n**2))
 
@@ -186,7 +186,7 @@ def test_the_estimate_of_the_capture_is_partial_if_a_kernel_matches_no_formula()
     for kernels in (both[:1], both):
         (step,) = analysed(
             run_of(n, formula(2 * n**3), kernels=kernels)
-        ).roofline.select_points_of_level("run")
+        ).roofline.select_points_by_work_level("run")
         estimates.append((step.traffic.estimated, step.traffic.paper_why))
     assert estimates == [(2 * n**3, None), (None, "not included: kernels that match no formula")]
 

@@ -211,7 +211,7 @@ def test_of_counting_runs_a_whole_one_then_one_of_all_layers_then_the_newest_cou
     narrowed = made(3, **{"ncu:layers": "conv2"})
 
     def counting(*runs):
-        found = PreparedBatch(8, tuple(map(PreparedRun, runs)), None).counting_run
+        found = PreparedBatch(8, tuple(map(PreparedRun, runs)), None).counted_or_derived_run
         return found and found.run
 
     assert counting(whole, newer, narrowed, broken, above) is newer

@@ -5,7 +5,7 @@ from dataclasses import replace
 from perfctl.orchestrator.ledger.analysis import analyse_studies
 from perfctl.orchestrator.ledger.causes.study_rules import (
     list_different_gpu_causes,
-    list_less_time_causes,
+    list_work_time_contradiction_causes,
 )
 from perfctl.orchestrator.ledger.prepared import group_into_studies
 from perfctl.orchestrator.report.ledger.causes import describe_cause
@@ -98,7 +98,7 @@ def test_more_work_in_less_time_on_the_hosts_clock_is_told():
         timed(1, 174_600, 600_000, None, device=BIG),
         timed(2, 130_400, 3_000_000, "k=5"),
     ]
-    (said,) = list_less_time_causes(group_into_studies(runs))
+    (said,) = list_work_time_contradiction_causes(group_into_studies(runs))
     assert describe_cause(said) == (
         "Implausible timing: conv2 forward took 0.1304 ms for 3 M multiply-adds with k=5, but "
         "0.1746 ms for only 600 k by default. These times cannot be compared: the CPU timer "
@@ -106,7 +106,7 @@ def test_more_work_in_less_time_on_the_hosts_clock_is_told():
         "the run with k=5). The multiply-adds are those of batch 64."
     )
     both = [replace(runs[0], device=V100), replace(runs[1], device=BIG)]
-    (named,) = list_less_time_causes(group_into_studies(both))
+    (named,) = list_work_time_contradiction_causes(group_into_studies(both))
     assert "(the records name a GPU of 40,960 MiB and Tesla V100 of 16,384 MiB)" in describe_cause(
         named
     )
@@ -124,4 +124,4 @@ def test_more_work_in_less_time_on_the_hosts_clock_is_told():
 def test_times_that_may_be_right_are_no_verdict(nanoseconds, macs, variant, precision):
     first = timed(1, 174_600, 600_000, None)
     other = timed(2, nanoseconds, macs, variant, precision=precision)
-    assert list_less_time_causes(group_into_studies([first, other])) == []
+    assert list_work_time_contradiction_causes(group_into_studies([first, other])) == []

@@ -25,8 +25,8 @@ QUESTIONS = {
         (
             "assign_kernels_to_layers",
             "count_kernel_steps",
-            "build_kernel_layer_times",
-            "measure_step_time_and_clock",
+            "build_layer_times_from_kernels",
+            "read_step_time_and_clock",
         ),
         timing,
     ),
@@ -92,7 +92,7 @@ def test_a_run_with_joined_gradients_keeps_what_they_do_not_touch():
     assert (
         changed is not counting
         and changed.precision == "fp32"
-        and changed.layer_pass_of_kernels != counting.layer_pass_of_kernels
+        and changed.layer_and_direction_by_kernel != counting.layer_and_direction_by_kernel
     )
     assert (
         changed.flops_by_launch is counting.flops_by_launch

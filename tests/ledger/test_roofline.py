@@ -11,7 +11,7 @@ import pytest
 from perfctl.orchestrator.counts.figure import make_missing_figure
 from perfctl.orchestrator.counts.hardware.peaks import DevicePeaks, find_peaks, parse_measured_peaks
 from perfctl.orchestrator.ledger.analysis import analyse_study
-from perfctl.orchestrator.ledger.roofline import find_roof_path, locate_under_roofs
+from perfctl.orchestrator.ledger.roofline import build_roofline_point, find_dominant_flops_path
 from perfctl.records.report import Counter, Device
 from tests.make import synthetic
 from tests.make.synthetic import foreign_run, fp_counters, study_of, with_report
@@ -23,7 +23,7 @@ NO_PEAKS = DevicePeaks("X", "", "none", reason="not known")
 
 
 def placed(*figures, **changes):
-    return locate_under_roofs(traffic(*figures, **changes), PEAKS)
+    return build_roofline_point(traffic(*figures, **changes), PEAKS)
 
 
 def test_every_figure_of_a_point_is_worked_out_from_flops_bytes_and_time():
@@ -39,7 +39,7 @@ def test_without_bytes_time_or_peak_there_is_no_share_that_needs_them():
     point = placed(dram=NONE)
     assert (point.intensity, point.reached) == (None, pytest.approx(0.2)), "of the peak"
     assert placed(time_ns=None).reached is None
-    unknown = locate_under_roofs(traffic(), NO_PEAKS)
+    unknown = build_roofline_point(traffic(), NO_PEAKS)
     assert (unknown.reached, unknown.mfu, unknown.refused, unknown.achieved) == (
         *[None] * 3,
         2e12,
@@ -87,12 +87,12 @@ FOUR = {"launches": 4, "counted_launches": 4}
     },
 )
 def test_what_bounds_a_work(work, bound):
-    assert locate_under_roofs(work, PEAKS).bound == bound
+    assert build_roofline_point(work, PEAKS).bound == bound
 
 
 def test_short_launches_are_launch_bound_where_no_peak_is_known():
-    assert locate_under_roofs(few(1e3), NO_PEAKS).bound == "launch"
-    assert locate_under_roofs(traffic(), NO_PEAKS).bound is None
+    assert build_roofline_point(few(1e3), NO_PEAKS).bound == "launch"
+    assert build_roofline_point(traffic(), NO_PEAKS).bound is None
 
 
 def test_work_that_counts_no_flops_has_no_roof():
@@ -145,17 +145,19 @@ def test_fewer_flops_than_paper_are_nine_tenths_of_it_at_most(flops, cause):
     ],
 )
 def test_the_roof_is_what_the_precision_asks_for_where_nothing_was_counted(precision, path):
-    assert find_roof_path(traffic(paths={}, executed=NONE, precision=precision)) == path
+    assert find_dominant_flops_path(traffic(paths={}, executed=NONE, precision=precision)) == path
     assert (
-        find_roof_path(traffic(paths={}, executed=NONE, precision=precision, estimated=None))
+        find_dominant_flops_path(
+            traffic(paths={}, executed=NONE, precision=precision, estimated=None)
+        )
         is None
     )
 
 
 def test_the_roof_is_what_was_counted_most():
     paths = {"fp32": counted(1), "tensor tf32": counted(2), "fp16": NONE}
-    assert find_roof_path(traffic(paths=paths)) == "tensor tf32"
-    assert find_roof_path(traffic(0)) is None
+    assert find_dominant_flops_path(traffic(paths=paths)) == "tensor tf32"
+    assert find_dominant_flops_path(traffic(0)) is None
 
 
 @table("launches mismatch", [(100, False), (101, False), (99, False), (102, True), (98, True)])
@@ -191,7 +193,7 @@ FORMULA = {"executed": NONE, "paths": {}}
 )
 def test_the_most_telling_cause_of_too_high_a_rate_is_named(changes, kind, cause):
     peaks = DevicePeaks("X", "made up", kind, PEAKS.flops, 1e12)
-    point = locate_under_roofs(traffic(**({"time_ns": 1e5} | changes)), peaks)
+    point = build_roofline_point(traffic(**({"time_ns": 1e5} | changes)), peaks)
     assert point.over == "peak" and cause in (point.refused or "")
     assert (point.reached, point.mfu, point.hfu, point.bound) == (None,) * 4
 

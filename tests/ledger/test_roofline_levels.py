@@ -4,9 +4,13 @@ level, refusals with a cause."""
 import pytest
 
 from perfctl.orchestrator.counts.counters.work import compute_cache_bytes, find_peak_bytes_per_cycle
-from perfctl.orchestrator.counts.hardware.peaks import CachePeak, add_cache_peaks, find_peaks
+from perfctl.orchestrator.counts.hardware.peaks import (
+    CachePeak,
+    add_cache_and_rescale_peaks,
+    find_peaks,
+)
 from perfctl.orchestrator.ledger.analysis import analyse_study
-from perfctl.orchestrator.ledger.roofline import locate_under_roofs
+from perfctl.orchestrator.ledger.roofline import build_roofline_point
 from perfctl.records.report import Counter, Device
 from tests.make import synthetic
 from tests.make.synthetic import cpu_run, foreign_run, gpu_pair, study_of, with_report
@@ -58,7 +62,7 @@ def test_a_level_over_its_bandwidth_is_refused_with_a_cause_and_the_others_stay(
     assert "reads by the SMs" in (l2.refused or "")
     assert (l2.reached, l2.bound) == (None, None)
     assert dram.reached
-    fast = locate_under_roofs(traffic(dram=5e7, time_ns=1e5, caches=L2), PEAKS)
+    fast = build_roofline_point(traffic(dram=5e7, time_ns=1e5, caches=L2), PEAKS)
     assert "200% of the fp32 peak" in (fast.refused or "")
     assert {one.refused for one in fast.levels} == {fast.refused}
 
@@ -113,18 +117,18 @@ def test_peaks_are_those_of_the_clock_at_which_ncu_timed_all_launches(
 
 def test_roofs_of_caches_are_bytes_in_a_cycle_times_the_clock_of_the_product():
     device = Device("NVIDIA A100-SXM4-40GB", "gpu")
-    peaks = add_cache_peaks(find_peaks(device), device, {})
+    peaks = add_cache_and_rescale_peaks(find_peaks(device), device, {})
     assert (
         peaks.caches["L1"].bandwidth == 128 * 108 * 1410e6
         and peaks.caches["L2"].bandwidth == 5120 * 1410e6
     )
-    assert add_cache_peaks(peaks, device, {"c": 7680}).find_cache_peak("L2", "c") == CachePeak(
-        7680 * 1410e6, "7,680 B per cycle from the report x 1410 MHz"
-    )
+    assert add_cache_and_rescale_peaks(peaks, device, {"c": 7680}).find_cache_peak(
+        "L2", "c"
+    ) == CachePeak(7680 * 1410e6, "7,680 B per cycle from the report x 1410 MHz")
     cpu = Device("EPYC", "cpu")
-    assert add_cache_peaks(find_peaks(cpu), cpu, {}).caches == {}
+    assert add_cache_and_rescale_peaks(find_peaks(cpu), cpu, {}).caches == {}
     t4 = Device("Tesla T4", "gpu")
-    assert add_cache_peaks(find_peaks(t4), t4, {}).caches == {}, (
+    assert add_cache_and_rescale_peaks(find_peaks(t4), t4, {}).caches == {}, (
         "NVIDIA's own figures of Turing contradict each other"
     )
 
@@ -134,7 +138,7 @@ L2 = {"L2": counted(2e9, rule="lts__t_bytes")}
 
 def levels_of(*figures, **changes):
     """2 GFLOP in 1 ms: 0.5 GB through DRAM, 2 GB through L2."""
-    point = locate_under_roofs(traffic(*figures, **({"caches": L2} | changes)), PEAKS)
+    point = build_roofline_point(traffic(*figures, **({"caches": L2} | changes)), PEAKS)
     return {one.level: one for one in point.levels}
 
 
@@ -153,16 +157,16 @@ def with_counters(*metrics):
 
 def test_one_sentence_says_which_levels_are_missing_and_which_option_collects_them():
     dram = ("dram__bytes_read.sum", "dram__bytes_write.sum")
-    assert with_counters(*dram).missing_levels_sentence == (
+    assert with_counters(*dram).missing_memory_levels_sentence == (
         "L1 and L2 bytes were not collected; use --set roofline of ncu or perfctl ncu."
     )
     whole = with_counters(*dram, "lts__t_bytes.sum", "l1tex__t_bytes.sum")
-    assert whole.missing_levels_sentence is None and whole.counted_memory_levels == (
+    assert whole.missing_memory_levels_sentence is None and whole.counted_memory_levels == (
         "L1",
         "L2",
         "DRAM",
     )
     study = study_of(cpu_run(1, 16))
-    assert analyse_study(study).roofline.missing_levels_sentence is None, (
+    assert analyse_study(study).roofline.missing_memory_levels_sentence is None, (
         "nothing was counted on a CPU, and ncu counts nothing there"
     )

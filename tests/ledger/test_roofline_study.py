@@ -53,7 +53,7 @@ def test_counts_are_sums_per_step_and_launches_outside_of_steps_are_left_out():
         kernel(4, "c", None, 1, 5),
     ]
     run = ncu(kernels, {0: (10, 100), 1: (20, 200), 2: (40, 300), 3: (999, 999)})
-    found = PreparedRun(run, "fp32").work_by_name
+    found = PreparedRun(run, "fp32").counted_work_by_kernel_name
     assert {
         key: (item.total.value, item.dram.value, item.launches) for key, item in found.items()
     } == {
@@ -93,7 +93,7 @@ def test_a_whole_step_has_the_hosts_time_the_sum_of_paper_and_its_kernels_share(
     )
 
     def whole_of(*runs):
-        (whole,) = of(*runs).select_points_of_level("run")
+        (whole,) = of(*runs).select_points_by_work_level("run")
         return whole.traffic
 
     whole = whole_of(timed(), counted)
@@ -117,7 +117,7 @@ def test_a_whole_step_has_the_hosts_time_the_sum_of_paper_and_its_kernels_share(
 
 
 def test_on_a_cpu_there_is_nothing_to_count():
-    (whole,) = of(cpu_run(1, 64)).select_points_of_level("run")
+    (whole,) = of(cpu_run(1, 64)).select_points_by_work_level("run")
     assert (whole.traffic.executed.state, whole.traffic.dram.reason) == (
         "not_available",
         "perfctl measures DRAM bytes on NVIDIA GPUs only, with ncu",
@@ -131,7 +131,7 @@ def test_a_row_has_its_time_its_launches_on_either_side_and_its_bytes():
         {0: (10, 100), 1: (20, 50)},
     )
     roofs = of(timed(), counted)
-    point, other = (roofs.get_row_point(64, layer, "forward") for layer in ("conv1", "fc1"))
+    point, other = (roofs.get_ledger_row_point(64, layer, "forward") for layer in ("conv1", "fc1"))
     assert point is not None and other is not None
     work = point.traffic
     assert (work.name, work.basis, work.precision) == ("conv1 forward", "kernels, nsys", "fp32")
@@ -140,8 +140,10 @@ def test_a_row_has_its_time_its_launches_on_either_side_and_its_bytes():
     assert work.estimated == 2 * synthetic.macs("conv1", 64)
     work = other.traffic
     assert (work.time_ns, work.launches, work.counted_launches, work.dram.value) == (None,) * 4
-    assert roofs.get_row_point(64, "conv1", "grad_input") is None, "no estimate, counted or timed"
-    assert roofs.get_row_point(32, "conv1", "forward") is None
+    assert roofs.get_ledger_row_point(64, "conv1", "grad_input") is None, (
+        "no estimate, counted or timed"
+    )
+    assert roofs.get_ledger_row_point(32, "conv1", "forward") is None
 
 
 def test_a_kernel_has_the_time_of_the_same_launches_elsewhere_else_that_under_ncu():
@@ -158,7 +160,7 @@ def test_a_kernel_has_the_time_of_the_same_launches_elsewhere_else_that_under_nc
     def kernels_of(*runs):
         return {
             point.traffic.name: point.traffic
-            for point in of(*runs).select_points_of_level("kernel")
+            for point in of(*runs).select_points_by_work_level("kernel")
         }
 
     found = kernels_of(timed(), counted)

@@ -7,11 +7,11 @@ from perfctl.orchestrator.ledger.analysis import analyse_study
 from perfctl.orchestrator.ledger.ledger import build_ledger
 from perfctl.orchestrator.ledger.prepared import group_into_studies
 from perfctl.orchestrator.ledger.sweep import (
-    describe_unused_batch_sizes,
+    describe_ignored_batch_sizes,
     list_batch_points,
-    read_memory_peaks,
+    read_memory_bytes_by_label,
 )
-from perfctl.orchestrator.ledger.timing import compute_spread
+from perfctl.orchestrator.ledger.timing import compute_time_spread
 from perfctl.orchestrator.report.findings import list_findings
 from perfctl.records.report import MemoryFigure, Sample, Step
 from tests.make.synthetic import cpu_run, make_run, study_of, with_report
@@ -36,7 +36,7 @@ def test_a_whole_run_comes_before_a_failed_one_then_the_better_clock_then_the_ne
     (point,) = of(torch, newer, nsys, broken, ncu)
     assert (point.batch, point.step and point.step.median) == (64, 90)
     assert point.problems == ("nsys: partial, no reason given",)
-    assert of(torch, newer, broken)[0].step == compute_spread([110])
+    assert of(torch, newer, broken)[0].step == compute_time_spread([110])
     assert of(ncu)[0].step is None
     assert of(ncu)[0].basis is None
     assert of(ncu)[0].per_sample is None
@@ -66,12 +66,12 @@ def test_repeats_are_medians_with_the_newest_last_and_the_step_is_their_median()
     assert point.repeats == (20, 50, 40, 101)
     assert point.step is not None
     assert (point.step.median, point.step.low, point.step.high) == (45, 10, 102)
-    assert (point.step.count, point.per_sample) == (3 + 1 + 1 + 3, 45 / 64)
-    assert point.step_interval_ns is not None
-    low, high = point.step_interval_ns
+    assert (point.step.count, point.step_ns_per_sample) == (3 + 1 + 1 + 3, 45 / 64)
+    assert point.step_confidence_interval_ns is not None
+    low, high = point.step_confidence_interval_ns
     assert low < 20 * 50 * 40 * 101 < high**4
     (alone,) = of(make_run(steps=timed(100)))
-    assert (alone.repeats, alone.step_interval_ns) == ((), None)
+    assert (alone.repeats, alone.step_confidence_interval_ns) == ((), None)
 
 
 def test_memory_is_in_words_and_what_is_left_after_a_step_is_told_where_no_peak_is():
@@ -87,15 +87,15 @@ def test_memory_is_in_words_and_what_is_left_after_a_step_is_told_where_no_peak_
         Sample(at, None, used, 100, None, None, None) for at, used in enumerate((40, 60, None, 50))
     ]
     run = make_run(memory=tuple(figures), samples=samples)
-    assert list(read_memory_peaks(run).items()) == [
+    assert list(read_memory_bytes_by_label(run).items()) == [
         ("peak allocated", 7),
         ("peak reserved", 9),
         ("after host resident", 5),
         ("device in use", 60),
     ]
-    assert read_memory_peaks(make_run(memory=(MemoryFigure("after", "allocated", 3),))) == {
-        "after allocated": 3
-    }
+    assert read_memory_bytes_by_label(
+        make_run(memory=(MemoryFigure("after", "allocated", 3),))
+    ) == {"after allocated": 3}
 
 
 @table("order", [1, -1])
@@ -127,6 +127,6 @@ def test_batch_sizes_that_a_script_did_not_use_come_first_and_have_no_times_per_
     shaped = replace(runs[1].report, environment={"input_shape": "64x1x28x28"})
     study = study_of(runs[0], replace(runs[1], report=shaped))
     assert [point.samples for point in list_batch_points(study)] == [64, None]
-    (text,) = describe_unused_batch_sizes(study)
+    (text,) = describe_ignored_batch_sizes(study)
     assert "did not use the batch size 128: its model received 64 samples in each step" in text
     assert list_findings(analyse_study(study))[0].text == text

@@ -5,7 +5,7 @@ import pytest
 
 from perfctl.orchestrator.counts.kernels.names import recognise_kernel
 from perfctl.orchestrator.ledger.ledger import build_ledger
-from perfctl.orchestrator.ledger.sweep import describe_algorithm, list_layer_kernels
+from perfctl.orchestrator.ledger.sweep import describe_algorithm, list_layer_kernels_along_sweep
 from perfctl.records.report import SAMPLES_PER_STEP, Counter, Kernel, Summary
 from tests.make import synthetic
 from tests.make.synthetic import fp_counters, gpu_pair, make_run, study_of, with_report
@@ -53,7 +53,7 @@ def run(batch, names, macs, moved):
 
 def conv2(runs):
     study = study_of(*runs)
-    (found,) = list_layer_kernels(study, build_ledger(study))
+    (found,) = list_layer_kernels_along_sweep(study, build_ledger(study))
     assert (found.layer, found.direction, found.name) == ("conv2", "forward", "conv2 forward")
     return found
 
@@ -68,14 +68,14 @@ def test_a_switch_names_the_first_batch_with_the_new_algorithm():
     found = conv2(runs)
     assert [item.batch for item in found.sets] == [16, 32, 64]
     (switch,) = found.switches
-    assert (switch.before.batch, switch.after.batch, switch.is_other_algorithm) == (32, 64, True)
+    assert (switch.before.batch, switch.after.batch, switch.changes_algorithm) == (32, 64, True)
     assert (switch.before.algorithm.method, switch.after.algorithm.method) == (
         "implicit gemm",
         "winograd F(2x2,3x3)",
     )
     assert switch.before.flops_per_sample.value == 2 * paper
     assert switch.after.flops_per_sample.value == 2 * (paper * 4 // 9)
-    assert switch.flops_factor == pytest.approx(4 / 9)
+    assert switch.flops_per_sample_factor == pytest.approx(4 / 9)
     assert (switch.before.bytes_per_sample.value, switch.after.bytes_per_sample.value) == (
         1010,
         2 * 1510,
@@ -86,7 +86,7 @@ def test_a_switch_names_the_first_batch_with_the_new_algorithm():
 def test_another_tile_is_a_switch_of_kernels_and_not_of_the_algorithm():
     found = conv2([run(16, (IMPLICIT,), 100, 1), run(32, (WIDE,), 110, 1)])
     (switch,) = found.switches
-    assert not switch.is_other_algorithm and switch.flops_factor == pytest.approx(1.1)
+    assert not switch.changes_algorithm and switch.flops_per_sample_factor == pytest.approx(1.1)
     assert describe_algorithm(switch.before.algorithm) == "implicit gemm 128x64, fp32"
     assert describe_algorithm(switch.after.algorithm) == "implicit gemm 128x128, fp32"
 
@@ -96,7 +96,9 @@ def test_bytes_that_nobody_counted_are_not_zero():
         [run(16, (IMPLICIT,), 100, None), run(32, (WINOGRAD,), 50, None)],
     )
     (switch,) = found.switches
-    assert switch.before.bytes_per_sample.value is None and switch.bytes_factor is None
+    assert (
+        switch.before.bytes_per_sample.value is None and switch.dram_bytes_per_sample_factor is None
+    )
     assert switch.before.bytes_per_sample.state == "not_collected"
 
 
@@ -116,7 +118,7 @@ def test_a_sample_is_not_taken_for_the_batch_size_if_the_samples_are_unknown():
 def test_kernels_without_counters_are_shown_and_not_counted():
     timed = [gpu_pair(number, batch)[0] for number, batch in enumerate((16, 32), 1)]
     study = study_of(*timed)
-    rows = list_layer_kernels(study, build_ledger(study))
+    rows = list_layer_kernels_along_sweep(study, build_ledger(study))
     assert ("conv2", "forward") in {(row.layer, row.direction) for row in rows}
     assert all(item.flops_per_sample.state == "not_collected" for row in rows for item in row.sets)
 

@@ -7,7 +7,7 @@ from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.unattributed import (
     BETWEEN,
     BETWEEN_THREADS,
-    explain_unattributed,
+    explain_unattributed_time,
 )
 from perfctl.records.report import Kernel, Range, Step
 from tests.make import synthetic
@@ -118,7 +118,7 @@ def test_work_in_the_optimizers_phase_is_the_optimizers():
     phase = Range(7, "perfctl:phase:optimizer", None, 0, 10, 1, 0, None, phase="optimizer")
     kernel = Kernel(0, "k", step=0, duration_ns=3, range_number=7)
     run = make_run(profiler="nsys", device=synthetic.V100, ranges=[phase], kernels=[kernel])
-    assert PreparedRun(run).layer_pass_of_kernels == [timing.OPTIMIZER]
+    assert PreparedRun(run).layer_and_direction_by_kernel == [timing.OPTIMIZER]
 
 
 @table(
@@ -166,15 +166,15 @@ def test_the_time_of_a_step_is_the_host_s_or_that_of_its_range():
     ranges = [step_range(0, 0, 8), step_range(1, 9, None)]
 
     def step_time(**changes):
-        return timing.measure_step_time_and_clock(make_run(**changes))
+        return timing.read_step_time_and_clock(make_run(**changes))
 
     for profiler, how in (("none", "with no profiler"), ("nsys", "while nsys was recording")):
         assert step_time(profiler=profiler, steps=steps, ranges=ranges) == (
-            timing.compute_spread([30, 10]),
+            timing.compute_time_spread([30, 10]),
             f"CPU timer around each step, {how}",
         )
     assert step_time(profiler="ncu", steps=steps, ranges=ranges) is None
-    assert step_time(ranges=ranges) == (timing.compute_spread([8]), "step ranges, torch")
+    assert step_time(ranges=ranges) == (timing.compute_time_spread([8]), "step ranges, torch")
     assert step_time(ranges=ranges[1:]) is None
 
 
@@ -244,7 +244,7 @@ def test_a_step_that_went_on_in_another_thread_lasts_from_its_first_range_to_its
     run = with_report(cpu_run(1, 64), ranges=ranges, steps=())
     times = layer_times(run)
     assert (times.total.median, medians(times)[("fc", "forward")]) == (1000, 30)
-    measured = timing.measure_step_time_and_clock(run)
+    measured = timing.read_step_time_and_clock(run)
     assert measured is not None and measured[0].median == 1000
-    causes = {cause.text: cause.share for cause in explain_unattributed(PreparedRun(run))}
+    causes = {cause.text: cause.share for cause in explain_unattributed_time(PreparedRun(run))}
     assert causes == {BETWEEN_THREADS: 890 / 970, BETWEEN: 80 / 970}

@@ -10,8 +10,8 @@ from perfctl.orchestrator.ledger.unattributed import (
     NO_BACKWARD,
     NO_CALL,
     NO_RANGES,
-    explain_unattributed,
-    list_untimed_work,
+    explain_unattributed_time,
+    list_reasons_for_untimed_kernels,
 )
 from perfctl.orchestrator.report.findings import list_findings
 from perfctl.records.report import Gap, Kernel, Range
@@ -52,7 +52,7 @@ def gpu(kernels, ranges, **changes):
 def explain(run):
     return [
         (cause.text, cause.share, cause.launches)
-        for cause in explain_unattributed(PreparedRun(run))
+        for cause in explain_unattributed_time(PreparedRun(run))
     ]
 
 
@@ -87,7 +87,7 @@ def test_graphs_without_kernels_are_not_in_the_time():
     gap = Gap("kernel", "not_collected", reason)
     run = gpu([SEEN], [STEP, FORWARD, CONV], gaps=(gap,))
     assert explain(run) == []
-    (graph,) = list_untimed_work(run)
+    (graph,) = list_reasons_for_untimed_kernels(run)
     assert "--cuda-graph-trace=node" in graph
 
 
@@ -244,10 +244,10 @@ def test_on_a_cpu_what_lies_outside_of_steps_in_layers_or_has_no_end_takes_no_ti
 
 def test_launches_outside_of_steps_are_said_only_beside_others_that_are_inside():
     inside, outside = kernel(0, 5), kernel(1, 5, step=None)
-    assert list_untimed_work(gpu([inside, inside], [])) == ()
-    assert list_untimed_work(gpu([outside, outside], [])) == ()
-    assert list_untimed_work(gpu([inside, outside, outside], [])) == (
+    assert list_reasons_for_untimed_kernels(gpu([inside, inside], [])) == ()
+    assert list_reasons_for_untimed_kernels(gpu([outside, outside], [])) == ()
+    assert list_reasons_for_untimed_kernels(gpu([inside, outside, outside], [])) == (
         "2 of 3 launches are outside of all measured steps and not included",
     )
     gaps = (Gap("kernel", "not_collected", "no reason"), Gap("memory", "not_collected", "a graph"))
-    assert list_untimed_work(gpu([inside], [], gaps=gaps)) == ()
+    assert list_reasons_for_untimed_kernels(gpu([inside], [], gaps=gaps)) == ()

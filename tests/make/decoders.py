@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from perfctl.orchestrator.estimate.mfu import AttentionSizes, DecoderSizes, build_decoder_by_hand
+from perfctl.orchestrator.estimate.mfu import (
+    AttentionSizes,
+    DecoderSizes,
+    build_dense_decoder_from_dimensions,
+)
 
 
 def gated(
     layers: int, hidden: int, ffn: int, heads: int, kv: int, vocab: int, seq: int, **more: Any
 ) -> DecoderSizes:
     """Return a decoder with a gated feed-forward layer and RMS norms, as Llama has them."""
-    model = build_decoder_by_hand(
+    model = build_dense_decoder_from_dimensions(
         layers=layers,
         hidden=hidden,
         heads=heads,

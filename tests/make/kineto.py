@@ -97,7 +97,7 @@ def collect(events: Sequence[object]) -> SortedEvents:
     """What one pass over these elements of ``traceEvents`` leaves."""
     text = json.dumps([event for event in events if isinstance(event, dict)])
     block = msgspec.json.decode(text, type=list[StreamEvent])
-    return kineto_events.sort_events([block])
+    return kineto_events.classify_events([block])
 
 
 def written(path: Path, *events: Event, **metadata: Any) -> Path:

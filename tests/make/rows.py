@@ -16,7 +16,7 @@ from perfctl.orchestrator.ledger.causes.evidence import (
     RowEvidence,
     sum_executed_flops,
 )
-from perfctl.orchestrator.ledger.causes.judge import ROW_RULES, confirm_causes
+from perfctl.orchestrator.ledger.causes.judge import ROW_RULES, drop_refuted_and_rank_causes
 from perfctl.orchestrator.ledger.causes.rule import Cause, RowCase
 from perfctl.orchestrator.ledger.ledger import LedgerRow
 from perfctl.records.paper import LayerCall
@@ -155,4 +155,4 @@ def causes_of(row: RowEvidence, *others: RowEvidence, **more: Any) -> dict[str, 
     """Rule -> its cause, as all rules together find them."""
     given = seen_with(row, *others, **more)
     proposed = [cause for rule in ROW_RULES if (cause := rule(given)) is not None]
-    return {cause.rule: cause for cause in confirm_causes(given, proposed)}
+    return {cause.rule: cause for cause in drop_refuted_and_rank_causes(given, proposed)}

@@ -9,15 +9,15 @@ from typing import Any
 
 from perfctl.orchestrator.counts.hardware.machines import Machine
 from perfctl.orchestrator.predict.efficiency import FitSettings
-from perfctl.orchestrator.predict.fit import StepFit, fit_steps
+from perfctl.orchestrator.predict.fit import StepFit, fit_step_time_model
 from perfctl.orchestrator.predict.grid import GridNetwork
 from perfctl.orchestrator.predict.operations import (
     Operation,
     StepMeasurement,
     StepSpec,
-    list_plan_operations,
+    list_plan_forward_operations,
 )
-from perfctl.orchestrator.predict.step_parts import CLASS_OF, EXTRA, PARTS, sum_part_seconds
+from perfctl.orchestrator.predict.step_parts import CLASS_OF, EXTRA, PARTS, sum_step_part_seconds
 from perfctl.workloads.models.plan import plan_model
 from tests.make.works import moving, product
 
@@ -92,13 +92,14 @@ def costs() -> list[float]:
 
 def seconds_of(case: StepSpec, machine: Machine = CPU) -> float:
     return sum(
-        cost * part for cost, part in zip(costs(), sum_part_seconds(case, machine), strict=True)
+        cost * part
+        for cost, part in zip(costs(), sum_step_part_seconds(case, machine), strict=True)
     )
 
 
 def measured(case: StepSpec, machine: Machine = CPU, factor: float = 1.0) -> StepMeasurement:
     seconds = seconds_of(case, machine) * factor
-    found = sum_part_seconds(case, machine)
+    found = sum_step_part_seconds(case, machine)
     phases = {
         phase: sum(
             c * p for name, c, p in zip(PARTS, costs(), found, strict=True) if name.endswith(phase)
@@ -131,7 +132,7 @@ def fitted() -> StepFit:
         measured(case, where, 1.0 + 0.04 * ((place * 7) % 5 - 2) / 2)
         for place, case in enumerate(cases())
     ]
-    return fit_steps(f"{len(rows)} steps made up for {where.name}", rows, where, QUICK)
+    return fit_step_time_model(f"{len(rows)} steps made up for {where.name}", rows, where, QUICK)
 
 
 def with_batch(case: StepSpec, batch: int) -> StepSpec:
@@ -146,7 +147,7 @@ def plan_step(
     return StepSpec(
         planned.spec,
         planned.family,
-        list_plan_operations(planned),
+        list_plan_forward_operations(planned),
         batch,
         training,
         precision,

@@ -25,7 +25,7 @@ def write(
 ) -> WrittenRun:
     """Write a run of the sweep; ``facts`` are fields of RunFacts."""
     run = RunFacts(**{"profiler": "ncu", "status": "ok", "origin": "measured", **facts})
-    return write_run(connection, SWEEP, run, report, calls, again=again)
+    return write_run(connection, SWEEP, run, report, calls, allow_duplicate_artifact=again)
 
 
 def rows(path: Path | str, query: str) -> list[tuple[Any, ...]]:

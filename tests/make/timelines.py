@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from perfctl.orchestrator.ledger.causes.timeline.judge import detect_run_verdicts
+from perfctl.orchestrator.ledger.causes.timeline.judge import detect_run_timeline_verdicts
 from perfctl.orchestrator.ledger.causes.timeline.records import RunVerdict
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.records.report import Kernel
@@ -45,7 +45,7 @@ def make_run(kernels: Sequence[Kernel], **changes: Any) -> Run:
 
 
 def verdicts_of(run: Run) -> dict[str, RunVerdict]:
-    return {verdict.rule: verdict for verdict in detect_run_verdicts(RunUsage(run))}
+    return {verdict.rule: verdict for verdict in detect_run_timeline_verdicts(RunUsage(run))}
 
 
 def find_verdict(rule: str, kernels: Sequence[Kernel], **changes: Any) -> RunVerdict | None:

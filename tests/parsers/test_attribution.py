@@ -99,7 +99,7 @@ def test_calls_get_what_the_definition_says_whether_ranges_nest_cross_or_never_e
 @settings(max_examples=100)
 @given(items(30, MARKS))
 def test_ranges_get_step_and_phase_as_calls_do(ranges):
-    steps, phases = build(ranges).find_steps_and_phases()
+    steps, phases = build(ranges).find_step_and_phase_ranges()
     assert steps.tolist() == [sought(ranges, item, 2) for item in ranges]
     assert phases.tolist() == [sought(ranges, item, 3) for item in ranges]
 

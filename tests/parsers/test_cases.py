@@ -19,7 +19,12 @@ from typing import Any
 
 import pytest
 
-from perfctl.parsers import ReportError, find_graph_capture_traces, find_report_paths, reports
+from perfctl.parsers import (
+    ReportError,
+    find_graph_capture_traces,
+    find_report_paths,
+    parse_every_run,
+)
 from perfctl.records.bulk import SqlKernels
 from tests.make.nsys_sqlite import copied
 
@@ -66,7 +71,8 @@ def values_of_file(path):
     """Return what each report in the file holds; "refused" where it is refused."""
     try:
         found = [
-            values_of_report(part.report) if part.report else "refused" for part in reports(path)
+            values_of_report(part.report) if part.report else "refused"
+            for part in parse_every_run(path)
         ]
     except ReportError:
         return "refused"

@@ -11,7 +11,7 @@ from perfctl.parsers import (
     PARSERS,
     ReportError,
     find_report_paths,
-    is_incomplete_file,
+    is_empty_truncated_or_lfs_file,
     parse,
     sniff,
 )
@@ -48,15 +48,15 @@ def refusal(path):
 def test_a_database_without_its_end_is_a_stump_and_a_whole_one_is_none(tmp_path, page, pages):
     path = tmp_path / "report.sqlite"
     whole = database(path, page, pages)
-    assert not is_incomplete_file(path)
+    assert not is_empty_truncated_or_lfs_file(path)
     assert refusal(path) == NO_REPORT
     for size in (100, page, len(whole) - page, len(whole) - 1):
         path.write_bytes(whole[:size])
-        assert is_incomplete_file(path)
+        assert is_empty_truncated_or_lfs_file(path)
         said = f"the SQLite database is truncated: only {size:,} of {len(whole):,} bytes exist"
         assert refusal(path) == f"{said}. Copy it again, or have the profiler export it again"
     path.write_bytes(whole + b"\0")
-    assert not is_incomplete_file(path)
+    assert not is_empty_truncated_or_lfs_file(path)
 
 
 def test_a_database_whose_size_is_not_stated_is_no_stump(tmp_path):
@@ -71,7 +71,7 @@ def test_a_database_whose_size_is_not_stated_is_no_stump(tmp_path):
         b"sqlite" + whole[6:100],
     ):
         path.write_bytes(head)
-        assert not is_incomplete_file(path)
+        assert not is_empty_truncated_or_lfs_file(path)
         assert refusal(path) == NO_REPORT
 
 
@@ -85,7 +85,7 @@ def test_nothing_and_git_s_pointer_are_stumps_and_other_texts_are_none(tmp_path)
         (SMI, False),
     ):
         path.write_text(text)
-        assert is_incomplete_file(path) is expected
+        assert is_empty_truncated_or_lfs_file(path) is expected
 
 
 def test_what_is_refused_says_what_it_is_and_what_to_do(tmp_path):

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from perfctl import parsers
-from perfctl.parsers.allocator import AllocatorReading, keep_peak_readings
-from perfctl.parsers.common.plain_pickle import read_plain_pickle
+from perfctl.parsers.allocator import AllocatorReading, downsample_keeping_peaks
+from perfctl.parsers.common.plain_pickle import read_plain_pickle_and_step_count
 from perfctl.records.errors import ReportError
 from tests.make.files import read, write
 from tests.make.memory import measure_peak
@@ -83,7 +83,7 @@ def test_plain_data_of_every_kind_comes_out_as_pickle_gives_it(tmp_path):
     }
     for protocol in range(6):
         path = write(tmp_path / f"{protocol}.pickle", pickle.dumps(content, protocol))
-        found, steps = read_plain_pickle(path, "torch", "")
+        found, steps = read_plain_pickle_and_step_count(path, "torch", "")
         assert found == content == pickle.load(io.BytesIO(path.read_bytes()))
         assert steps > 100
         assert found["all"] is found["again"]
@@ -95,7 +95,7 @@ def test_a_file_cut_anywhere_is_an_error_in_one_line(tmp_path):
     for end in range(1, len(whole), 7):
         path.write_bytes(whole[:end])
         with pytest.raises(ReportError, match="damaged or truncated"):
-            read_plain_pickle(path, "torch", "")
+            read_plain_pickle_and_step_count(path, "torch", "")
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_file_cut_anywhere_is_an_error_in_one_line(tmp_path):
 )
 def test_a_nonsensical_program_never_ends_in_a_traceback(tmp_path, program):
     try:
-        read_plain_pickle(write(tmp_path / "odd.pickle", program), "torch", "")
+        read_plain_pickle_and_step_count(write(tmp_path / "odd.pickle", program), "torch", "")
     except ReportError as error:
         assert "plain data" in str(error) or "damaged" in str(error)
 
@@ -128,7 +128,7 @@ def test_one_list_named_a_thousand_times_does_not_multiply(tmp_path):
 def test_a_long_curve_is_thinned_and_keeps_its_peaks():
     readings = [AllocatorReading(at, at * 7919 % 1000, at * 104_729 % 997) for at in range(50_000)]
     readings[31_111] = AllocatorReading(31_111, 5000, 1)
-    kept = keep_peak_readings(list(readings), 100)
+    kept = downsample_keeping_peaks(list(readings), 100)
     assert len(kept) <= 100
     assert kept == sorted(kept)
     assert set(kept) <= set(readings)

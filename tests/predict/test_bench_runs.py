@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.predict.bench import (
-    build_bench_point,
+    build_unprofiled_bench_point,
     keep_fastest_points,
-    select_bench_points,
+    list_unprofiled_bench_points,
     sum_forward_and_other_times_by_layer,
 )
 from perfctl.records.bench import BenchMachine, BenchPoint
@@ -69,7 +69,7 @@ def test_a_point_has_median_and_quartiles_of_its_steps_and_all_that_was_measured
     )
     # The first step waited 10 for its samples: 100, 110, 120, 400; quartiles between
     # neighbours, inclusive.
-    assert build_bench_point(run) == BenchPoint(
+    assert build_unprofiled_bench_point(run) == BenchPoint(
         "mlp:depth=2",
         64,
         "train",
@@ -88,13 +88,13 @@ def test_a_point_has_median_and_quartiles_of_its_steps_and_all_that_was_measured
 
 def test_one_step_is_its_own_spread_and_a_gpu_has_no_threads_and_its_own_memory():
     figures = (MemoryFigure("peak", "host_resident", 9), MemoryFigure("peak", "allocated", 77))
-    found = build_bench_point(
+    found = build_unprofiled_bench_point(
         run_of(steps=steps(100), device=Device("Tesla T4", "gpu"), memory=figures)
     )
     assert found is not None
     assert (found.step_ns, found.steps, found.memory_bytes) == ((100,) * 3, 1, {"peak": 77})
     assert found.machine == BenchMachine("Tesla T4", "gpu", None, "2.9.0")
-    unknown = build_bench_point(run_of(environment={**FACTS, "threads": "many"}))
+    unknown = build_unprofiled_bench_point(run_of(environment={**FACTS, "threads": "many"}))
     assert unknown is not None and unknown.machine.threads is None
 
 
@@ -116,8 +116,10 @@ def test_one_step_is_its_own_spread_and_a_gpu_has_no_threads_and_its_own_memory(
 )
 def test_what_is_no_whole_run_of_a_family_without_a_profiler_is_no_point(changes):
     whole, other = run_of(), run_of(**changes)
-    assert build_bench_point(other) is None
-    assert [point.model for point in select_bench_points([other, whole])] == ["mlp:depth=2"]
+    assert build_unprofiled_bench_point(other) is None
+    assert [point.model for point in list_unprofiled_bench_points([other, whole])] == [
+        "mlp:depth=2"
+    ]
 
 
 def test_layers_of_one_name_are_added_forward_and_in_all_other_directions():

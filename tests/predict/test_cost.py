@@ -10,15 +10,15 @@ from perfctl.orchestrator.predict.cost import (
     OfferChoice,
     Span,
     TrainingJob,
-    compute_energy,
-    compute_memory_need,
-    compute_step_over_link,
+    compute_allreduce_bytes_per_gpu,
+    compute_energy_use_and_cost,
+    compute_rental_cost,
+    compute_step_with_allreduce,
+    compute_tensor_memory_need,
     compute_training_cost,
     count_epoch_steps,
-    count_ring_bytes,
-    price_rental,
     rank_rentals,
-    select_frontier,
+    select_time_cost_pareto,
 )
 from perfctl.orchestrator.predict.prices import Price
 from perfctl.orchestrator.report.predict import describe_memory_fit
@@ -45,7 +45,7 @@ def test_a_last_batch_that_is_not_full_is_a_step_too():
 def test_a_cost_is_hours_times_price_of_whole_instances_at_both_ends_of_the_interval(
     in_instance, gpus, instances, idle
 ):
-    found = price_rental(offer(in_instance, on_demand=3.0, spot=1.0), gpus, HOURS)
+    found = compute_rental_cost(offer(in_instance, on_demand=3.0, spot=1.0), gpus, HOURS)
     assert (found.instances, found.idle_gpus) == (instances, idle)
     assert found.on_demand == Span(6.0, 3.0, 12.0).scale(instances)
     assert found.spot == Span(2.0, 1.0, 4.0).scale(instances)
@@ -61,18 +61,18 @@ def test_a_price_that_is_not_known_gives_no_cost_and_stands_last():
 
 
 def test_energy_is_power_times_time_of_all_gpus_and_costs_what_the_tariff_says():
-    found = compute_energy(300.0, "measured", 4, HOURS, 0.30)
+    found = compute_energy_use_and_cost(300.0, "measured", 4, HOURS, 0.30)
     assert found.kwh.value == pytest.approx(0.3 * 4 * 2)  # kW x GPUs x hours
     assert found.cost is not None
     assert found.cost.value == pytest.approx(0.3 * 4 * 2 * 0.30)
     assert found.cost.high == pytest.approx(0.3 * 4 * 4 * 0.30)
-    assert compute_energy(300.0, "measured", 4, HOURS).cost is None
+    assert compute_energy_use_and_cost(300.0, "measured", 4, HOURS).cost is None
 
 
 def test_a_ring_moves_two_n_minus_one_nths_of_the_gradients():
-    assert count_ring_bytes(1_000_000, 1) == 0
-    assert count_ring_bytes(1_000_000, 2) == 4e6
-    assert count_ring_bytes(1_000_000, 8) == pytest.approx(2 * 7 / 8 * 4e6)
+    assert compute_allreduce_bytes_per_gpu(1_000_000, 1) == 0
+    assert compute_allreduce_bytes_per_gpu(1_000_000, 2) == 4e6
+    assert compute_allreduce_bytes_per_gpu(1_000_000, 8) == pytest.approx(2 * 7 / 8 * 4e6)
 
 
 def choice(seconds, dollars):
@@ -83,7 +83,7 @@ def choice(seconds, dollars):
 
 def test_the_frontier_holds_what_no_other_choice_beats_in_both():
     every = [(10, 5), (20, 3), (30, 4), (5, 9), (20, 2.5), (40, 2.5)]
-    kept = select_frontier(choice(*each) for each in every)
+    kept = select_time_cost_pareto(choice(*each) for each in every)
     assert [(one.seconds.value, one.dollars.value) for one in kept] == [(5, 9), (10, 5), (20, 2.5)]
 
 
@@ -94,15 +94,17 @@ def test_a_span_is_multiplied_and_added_to_at_its_middle_and_both_ends():
 
 
 def test_a_link_of_one_gb_a_second_moves_10_to_the_9_bytes_in_a_second():
-    found = compute_step_over_link(Span(1.0, 1.0, 1.0), 250_000_000, 2, 1.0, "said", overlap=0.25)
+    found = compute_step_with_allreduce(
+        Span(1.0, 1.0, 1.0), 250_000_000, 2, 1.0, "said", overlap=0.25
+    )
     assert (found.moved_bytes, found.communication) == (1e9, 1.0)  # 2 x 1/2 x 4 B x 250 million
     assert (found.exposed, found.step.value, found.efficiency) == (0.75, 1.75, 1 / 1.75)
     assert (found.gpus, found.link_gbs, found.link, found.overlap) == (2, 1.0, "said", 0.25)
     # What overlaps is hidden, but no more than the backward pass takes, or the step itself.
     for backward, exposed in ((0.3, 0.7), (None, 0.5)):
         half = Span(0.5, 0.5, 0.5)
-        found = compute_step_over_link(
-            half, 250_000_000, 2, 1.0, "said", overlap=1.0, backward=backward
+        found = compute_step_with_allreduce(
+            half, 250_000_000, 2, 1.0, "said", overlap=1.0, backward_seconds=backward
         )
         assert found.exposed == pytest.approx(exposed)
 
@@ -124,7 +126,10 @@ def test_without_a_size_of_the_data_there_is_a_step_and_nothing_that_is_made_up(
 
 def test_epochs_multiply_every_edge_of_the_range():
     found = compute_training_cost(
-        STEP, TrainingJob(32, samples=100, epochs=5), power=(200.0, "said"), tariff=0.5
+        STEP,
+        TrainingJob(32, samples=100, epochs=5),
+        gpu_watts_and_source=(200.0, "said"),
+        price_per_kwh=0.5,
     )
     assert found.steps == 4
     assert found.total is not None
@@ -135,7 +140,9 @@ def test_epochs_multiply_every_edge_of_the_range():
 
 def test_several_gpus_share_the_data_and_wait_for_their_gradients():
     found = compute_training_cost(
-        STEP, TrainingJob(32, samples=1000, gpus=4, parameters=10**7, link_gbs=10.0), backward=0.05
+        STEP,
+        TrainingJob(32, samples=1000, gpus=4, parameters=10**7, link_gbs=10.0),
+        backward_seconds=0.05,
     )
     assert found.steps == 8  # 1000 / 128
     assert found.step.value == pytest.approx(0.1 + 2 * 3 / 4 * 4e7 / 10e9)
@@ -159,7 +166,7 @@ def test_several_gpus_share_the_data_and_wait_for_their_gradients():
 def test_memory_is_a_line_in_batch_and_the_largest_batch_is_where_it_meets_the_limit(
     lines, batch, limit, reserve, needed, lacking, largest
 ):
-    room = compute_memory_need([MemoryLine(*line) for line in lines], batch, limit, reserve)
+    room = compute_tensor_memory_need([MemoryLine(*line) for line in lines], batch, limit, reserve)
     assert (room.needed, room.total) == (needed, needed + reserve)
     assert (room.fits, room.lacking) == (None if limit is None else not lacking, lacking)
     assert room.largest == largest
@@ -167,7 +174,7 @@ def test_memory_is_a_line_in_batch_and_the_largest_batch_is_where_it_meets_the_l
 
 def test_memory_that_is_just_enough_fits_and_is_close_from_nine_tenths_of_the_limit_on():
     rooms = {
-        needed: compute_memory_need((MemoryLine(0, 1),), needed, 1000.0, reserve=100)
+        needed: compute_tensor_memory_need((MemoryLine(0, 1),), needed, 1000.0, reserved_bytes=100)
         for needed in (800, 801, 900, 901)
     }
     assert {needed: (room.fits, room.lacking) for needed, room in rooms.items()} == {
@@ -193,14 +200,16 @@ def test_rates_count_the_samples_of_all_gpus_at_an_efficiency_that_was_given():
     parallel = found.parallel
     assert parallel is not None
     assert (parallel.gpus, parallel.efficiency, parallel.link) == (4, 0.5, "as said")
-    assert parallel.moved_bytes == count_ring_bytes(10**6, 4)
+    assert parallel.moved_bytes == compute_allreduce_bytes_per_gpu(10**6, 4)
     assert (parallel.exposed, parallel.link_gbs, parallel.overlap) == (None, None, 0.0)
     assert compute_training_cost(STEP, TrainingJob(32, gpus=1)).parallel is None
 
 
 def test_what_is_billed_is_the_whole_training_and_without_epochs_one_of_them():
     def train(step, job):
-        return compute_training_cost(step, job, prices=[offer(2, 3.6)], power=(1000.0, "said"))
+        return compute_training_cost(
+            step, job, prices=[offer(2, 3.6)], gpu_watts_and_source=(1000.0, "said")
+        )
 
     step = Span(36.0, 36.0, 36.0)
     epoch = train(step, TrainingJob(10, samples=1000))

@@ -12,11 +12,11 @@ from perfctl.orchestrator.predict.efficiency import (
     FitSample,
     FitSettings,
     fit_efficiency,
+    fit_efficiency_regressor,
     fit_error_model_and_quantile,
-    learn_efficiency_model,
-    predict_held_out,
+    predict_cross_validated_log_seconds,
     predict_seconds,
-    split_into_folds,
+    split_groups_into_folds,
 )
 
 np = pytest.importorskip("numpy")
@@ -59,7 +59,7 @@ def test_a_row_is_predicted_from_the_other_groups_over_its_own_floor_and_not_bel
     given = replace(
         SAMPLE, floors=[4.0] * 10 + [16.0] * 10, seconds=[2 * math.e] * 10 + [4 * math.e**3] * 10
     )
-    held = predict_held_out(given, replace(ONCE, power=4))
+    held = predict_cross_validated_log_seconds(given, replace(ONCE, power=4))
     assert held[:10] == pytest.approx([math.log(2.0) + 3] * 10)
     assert held[10:] == pytest.approx([math.log(16.0)] * 10)  # 4 e is below the floor
 
@@ -67,9 +67,9 @@ def test_a_row_is_predicted_from_the_other_groups_over_its_own_floor_and_not_bel
 def test_least_absolute_errors_start_at_the_median_and_least_squares_at_the_mean():
     seconds = [math.exp(1.0)] * 15 + [math.exp(9.0)] * 5
     given = replace(SAMPLE, floors=[1.0] * 20, seconds=seconds)
-    assert value(learn_efficiency_model(given, ONCE), (3.0,)) == pytest.approx(3.0)
+    assert value(fit_efficiency_regressor(given, ONCE), (3.0,)) == pytest.approx(3.0)
     assert value(
-        learn_efficiency_model(given, replace(ONCE, absolute=True)), (3.0,)
+        fit_efficiency_regressor(given, replace(ONCE, absolute=True)), (3.0,)
     ) == pytest.approx(1.0)
 
 
@@ -77,7 +77,7 @@ def test_the_seconds_follow_eighths_of_the_floor():
     given = replace(SAMPLE, floors=[256.0] * 20, seconds=[1000.0] * 20)
     for power, part in ((0, 1.0), (3, 8.0), (6, 64.0), (8, 256.0)):
         assert value(
-            learn_efficiency_model(given, replace(ONCE, power=power)), AT
+            fit_efficiency_regressor(given, replace(ONCE, power=power)), AT
         ) == pytest.approx(math.log(1000.0 / part))
 
 
@@ -92,8 +92,8 @@ def test_a_feature_that_batch_drives_never_makes_a_step_faster_and_another_may()
     )
     settings = FitSettings(power=0, rounds=5, least=2)
     free, bound = (
-        learn_efficiency_model(falling, settings),
-        learn_efficiency_model(replace(falling, increasing=("x",)), settings),
+        fit_efficiency_regressor(falling, settings),
+        fit_efficiency_regressor(replace(falling, increasing=("x",)), settings),
     )
     assert value(free, (0.0,)) > value(free, (39.0,)) + 0.5
     assert value(bound, (0.0,)) <= value(bound, (39.0,))
@@ -101,8 +101,8 @@ def test_a_feature_that_batch_drives_never_makes_a_step_faster_and_another_may()
         falling, features=("y", "x"), rows=[(0.0, *row) for row in rows], increasing=("y",)
     )
     assert (
-        value(learn_efficiency_model(two, settings), (0.0, 0.0))
-        > value(learn_efficiency_model(two, settings), (0.0, 39.0)) + 0.5
+        value(fit_efficiency_regressor(two, settings), (0.0, 0.0))
+        > value(fit_efficiency_regressor(two, settings), (0.0, 39.0)) + 0.5
     )
 
 
@@ -145,11 +145,11 @@ def test_the_spread_lies_between_what_a_fifth_and_what_nearly_all_miss_by():
 def test_every_row_is_held_out_once_whole_groups_together_and_the_same_for_a_seed():
     groups = [place // 4 for place in range(60)]
     first, again, other = (
-        [tuple(test) for _, test in split_into_folds(groups, 5, seed)] for seed in (3, 3, 4)
+        [tuple(test) for _, test in split_groups_into_folds(groups, 5, seed)] for seed in (3, 3, 4)
     )
     assert first == again != other
     assert sorted(place for test in first for place in test) == list(range(60))
-    for train, test in split_into_folds(groups, 5, 3):
+    for train, test in split_groups_into_folds(groups, 5, 3):
         assert not {groups[place] for place in train} & {groups[place] for place in test}
 
 
@@ -158,11 +158,11 @@ def test_every_row_is_held_out_once_whole_groups_together_and_the_same_for_a_see
 )
 def test_folds_are_as_even_as_groups_allow_and_no_more_than_there_are_groups(count, sizes):
     groups = [str(place) for place in range(12)]
-    assert sorted(len(test) for _, test in split_into_folds(groups, count, 1)) == sizes
+    assert sorted(len(test) for _, test in split_groups_into_folds(groups, count, 1)) == sizes
 
 
 def test_groups_are_told_apart_by_what_they_are_called():
-    (first, second) = [test.tolist() for _, test in split_into_folds([1, "1", 2, "2"], 5, 1)]
+    (first, second) = [test.tolist() for _, test in split_groups_into_folds([1, "1", 2, "2"], 5, 1)]
     assert sorted([first, second]) == [[0, 1], [2, 3]]
 
 

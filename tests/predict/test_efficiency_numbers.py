@@ -8,7 +8,7 @@ import pytest
 from perfctl.orchestrator.predict import efficiency
 from perfctl.orchestrator.predict.efficiency import (
     FittedEfficiency,
-    rank_feature_effects,
+    compute_feature_time_factors,
 )
 from tests.make.made_fits import Linear
 
@@ -47,7 +47,7 @@ def test_many_rows_are_predicted_as_one_at_a_time():
 
 
 def test_what_drives_a_time_is_each_feature_against_its_median():
-    found = rank_feature_effects(
+    found = compute_feature_time_factors(
         replace(FITTED, model=Linear(0.5, {0: 0.1, 1: -0.25})), (3.0, 16.0)
     )
     assert list(found) == ["y", "x"]

@@ -3,7 +3,7 @@ two layers."""
 
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.session import Session
-from perfctl.orchestrator.predict.step_parts import compute_call_features
+from perfctl.orchestrator.predict.step_parts import sum_layer_call_features
 from perfctl.records.paper import LayerCall
 
 BATCH = 3
@@ -11,7 +11,7 @@ BATCH = 3
 
 def test_features_of_a_small_network_are_those_worked_out_by_hand():
     calls = Session(Request("mlp:depth=2,width=5,image=2,classes=4")).estimate_batch(BATCH).calls
-    found = {one.name: (one.value, one.unit) for one in compute_call_features(calls)}
+    found = {one.name: (one.value, one.unit) for one in sum_layer_call_features(calls)}
 
     macs = BATCH * (4 * 5 + 5 * 4)
     assert found["flops:forward"] == found["flops:Linear"] == (2 * macs, "FLOP")
@@ -39,7 +39,7 @@ def test_every_figure_is_the_sum_over_its_directions_with_its_unit():
         call("optimizer", None, read_bytes=4, write_bytes=None),
         call("forward", None, calls=2),
     ]
-    found = compute_call_features(calls)
+    found = sum_layer_call_features(calls)
     assert [tuple(feature) for feature in found] == [
         ("activations", 3 + 4, "element"),
         ("bytes:backward", 3 * 110 + 2, "byte"),

@@ -11,13 +11,13 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.generation_steps import estimate_generation
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.predict.generation import (
-    measure_step_work,
+    integrate_generation_time,
     predict_generation_steps,
-    sum_step_times,
+    sum_generation_step_work,
 )
 from perfctl.orchestrator.predict.published import (
     get_product_depthwise_and_byte_peaks,
-    list_table_machines,
+    list_board_table_machines,
 )
 from scripts.proof.accuracy.engines.engine_rows import Shape, step
 
@@ -54,7 +54,7 @@ def test_what_a_server_does_follows_from_the_sizes_of_the_model(traced):
     ):
         for precision in ("fp16", "fp8"):
             work, by_hand = (
-                measure_step_work(found, found.get_phase(name), precision),
+                sum_generation_step_work(found, found.get_phase(name), precision),
                 step(SHAPE, BATCH, tokens, context, precision),
             )
             for field in (
@@ -70,7 +70,7 @@ def test_what_a_server_does_follows_from_the_sizes_of_the_model(traced):
                 assert getattr(work, field) == getattr(by_hand, field), (name, precision, field)
     # The cache is traced in 16 bits; a step reads what earlier ones left and writes its own.
     assert (
-        measure_step_work(found, found.get_phase("decode, last step"), "fp16").cache_bytes
+        sum_generation_step_work(found, found.get_phase("decode, last step"), "fp16").cache_bytes
         == step(SHAPE, BATCH, 1, PROMPT + TOKENS - 1, "fp16").cache_bytes
     )
 
@@ -133,7 +133,7 @@ def test_eager_mode_waits_for_the_host_and_the_server_does_not():
 def test_on_every_device_a_larger_batch_and_a_later_step_never_take_less_time(traced, engine):
     one, many = traced.values()
     compared = 0
-    for machine in list_table_machines():
+    for machine in list_board_table_machines():
         try:
             few, lots = (
                 predict_generation_steps(found, engine, "fp16", machine) for found in (one, many)
@@ -145,14 +145,17 @@ def test_on_every_device_a_larger_batch_and_a_later_step_never_take_less_time(tr
             assert small.time.value <= large.time.value, machine.name
         for steps in (few, lots):
             assert steps[1].time.value <= steps[2].time.value, machine.name
-        assert sum_step_times(few, TOKENS).value <= sum_step_times(few, TOKENS + 1).value
+        assert (
+            integrate_generation_time(few, TOKENS).value
+            <= integrate_generation_time(few, TOKENS + 1).value
+        )
     assert compared > 40
 
 
 @pytest.mark.parametrize("engine", ["eager", "tensorrt-llm"])
 def test_a_device_is_never_slower_than_one_whose_peaks_are_all_lower(traced, engine):
     known = []
-    for machine in list_table_machines():
+    for machine in list_board_table_machines():
         try:
             steps = predict_generation_steps(traced[50 * BATCH], engine, "fp16", machine)
         except ValueError:

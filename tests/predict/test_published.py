@@ -11,9 +11,9 @@ from perfctl.orchestrator.predict import published
 from perfctl.orchestrator.predict.predict import PRECISIONS, predict_from_best_source
 from perfctl.orchestrator.predict.published import (
     get_product_depthwise_and_byte_peaks,
-    list_table_machines,
+    list_board_table_machines,
 )
-from perfctl.orchestrator.report.predict import describe_host_limit
+from perfctl.orchestrator.report.predict import describe_host_launch_bound
 from tests.make.steps import plan_step
 from tests.sample import sample
 
@@ -26,7 +26,7 @@ SPECS = ("mlp", RESNET50, "vgg:image=64", "inception")
 def seconds(one, machine, fit=FIT):
     """None where the machine cannot compute in the precision."""
     try:
-        return published.predict_published_step(fit, one, machine).seconds
+        return published.predict_step_by_published_fit(fit, one, machine).seconds
     except ValueError:
         return None
 
@@ -39,7 +39,7 @@ def test_a_device_is_never_slower_than_one_whose_peaks_are_all_lower(spec, train
         one = plan_step(spec, precision, training=training)
         known = {
             machine.name: (get_product_depthwise_and_byte_peaks(machine, precision), found)
-            for machine in list_table_machines()
+            for machine in list_board_table_machines()
             if (found := seconds(one, machine)) is not None
         }
         for (fast, (high, less)), (slow, (low, more)) in permutations(known.items(), 2):
@@ -52,7 +52,7 @@ def test_a_device_is_never_slower_than_one_whose_peaks_are_all_lower(spec, train
 @pytest.mark.parametrize("spec", sample(SPECS, 3))
 def test_tf32_is_at_least_as_fast_as_fp32_where_the_chip_has_it(spec):
     compared = 0
-    for machine in sample(list_table_machines(), 5):
+    for machine in sample(list_board_table_machines(), 5):
         for batch in BATCHES:
             for training in (True, False):
                 fp32 = seconds(plan_step(spec, "fp32", batch, training=training), machine)
@@ -67,7 +67,7 @@ def test_tf32_is_at_least_as_fast_as_fp32_where_the_chip_has_it(spec):
 
 @pytest.mark.parametrize("spec", sample(SPECS, 3))
 def test_a_larger_batch_never_takes_less_time(spec):
-    for machine in sample(list_table_machines(), 5):
+    for machine in sample(list_board_table_machines(), 5):
         for precision in PRECISIONS:
             times = [seconds(plan_step(spec, precision, batch), machine) for batch in BATCHES]
             assert times == sorted(times, key=lambda one: one or 0.0), f"{machine.name} {precision}"
@@ -75,7 +75,7 @@ def test_a_larger_batch_never_takes_less_time(spec):
 
 def test_a_step_of_few_samples_takes_what_the_host_needs_to_start_it():
     one = plan_step(RESNET50, "fp16", 1, training=False)
-    found = published.predict_published_step(FIT, one, find_device("H100 SXM5").machine)
+    found = published.predict_step_by_published_fit(FIT, one, find_device("H100 SXM5").machine)
     assert found.seconds == pytest.approx(FIT.host["i2"] * sum(work.calls for work in one.works))
     assert found.low < found.seconds < found.high
 
@@ -109,7 +109,7 @@ def test_what_nobody_published_is_said_and_has_a_wider_range():
 
 def test_the_nearest_measured_step_is_named():
     one = plan_step(RESNET50, "fp16")
-    found = published.find_nearest_step(FIT, one, find_device("RTX 3090").machine)
+    found = published.find_nearest_published_step(FIT, one, find_device("RTX 3090").machine)
     assert found is not None
     assert (found.device, found.regime) == ("RTX 3090", "tT")
     assert "resnet50" in found.model
@@ -177,7 +177,7 @@ def test_a_step_is_the_longer_of_the_hosts_time_and_the_gpus_and_says_which_of_t
         assert found.host is not None and found.gpu is not None
         assert found.seconds == max(found.host, found.gpu)
         assert found.host_limits is waits
-        said = describe_host_limit(found)
+        said = describe_host_launch_bound(found)
         assert (said is not None) == waits
         if said is not None:
             assert f"launching {sum(work.calls for work in one.works)} operations takes" in said
@@ -203,15 +203,17 @@ def test_a_published_step_of_the_measured_cpu_is_inside_of_its_range_and_nothing
 
 def test_each_way_in_which_a_step_on_a_cpu_is_unlike_the_measured_ones_is_said_and_squares_the_range():
     compiled, own = replace(RESNET_ON_CPU, compiled=True), find_device("Core i9-10940X").machine
-    half = published.compute_interval_width(CPU_FIT, compiled, own)
+    half = published.compute_device_interval_factor(CPU_FIT, compiled, own)
     for asked, machine, said in (
         (RESNET_ON_CPU, own, "eager mode is slower"),
         (compiled, OTHER_CPU, "the range for other CPUs is an assumption"),
         (replace(compiled, batch=8), own, "not 8"),
     ):
-        (sentence,) = published.list_extrapolations(CPU_FIT, asked, machine)
+        (sentence,) = published.list_fit_extrapolations(CPU_FIT, asked, machine)
         assert said in sentence
-        assert published.compute_interval_width(CPU_FIT, asked, machine) == pytest.approx(half**2)
+        assert published.compute_device_interval_factor(CPU_FIT, asked, machine) == pytest.approx(
+            half**2
+        )
         assert predict_from_best_source(asked, machine, (), (), CPU_FIT).coverage is None
 
 
@@ -240,7 +242,9 @@ def test_a_fit_says_nothing_of_other_kinds_of_steps_and_devices(step, machine, f
 
 def test_the_fits_of_cpus_and_of_gpus_share_no_device():
     assert not set(CPU_FIT.measured) & set(FIT.measured)
-    assert all(published.load_shipped_fit(machine.kind) is FIT for machine in list_table_machines())
+    assert all(
+        published.load_shipped_fit(machine.kind) is FIT for machine in list_board_table_machines()
+    )
 
 
 @pytest.mark.parametrize("spec", sample(SPECS, 3))
@@ -248,11 +252,13 @@ def test_on_a_cpu_a_larger_batch_is_never_faster_and_a_faster_cpu_never_slower(s
     one = plan_step(spec, training=False)
     fast = replace(OTHER_CPU, flops_per_second={"fp32": 8e11}, bytes_per_second=6e10)
     found = [
-        published.predict_published_step(CPU_FIT, replace(one, batch=batch), OTHER_CPU).seconds
+        published.predict_step_by_published_fit(
+            CPU_FIT, replace(one, batch=batch), OTHER_CPU
+        ).seconds
         for batch in BATCHES
     ]
     assert found == sorted(found)
     assert (
-        published.predict_published_step(CPU_FIT, one, fast).seconds
-        < published.predict_published_step(CPU_FIT, one, OTHER_CPU).seconds
+        published.predict_step_by_published_fit(CPU_FIT, one, fast).seconds
+        < published.predict_step_by_published_fit(CPU_FIT, one, OTHER_CPU).seconds
     )

@@ -43,7 +43,7 @@ def inference(spec, precision="fp16", **changes):
 
 
 def seconds(one, machine=RTX_3090):
-    return published.predict_gpu_seconds(FIT, one, machine)
+    return published.predict_device_step_seconds(FIT, one, machine)
 
 
 @pytest.mark.parametrize(
@@ -64,13 +64,13 @@ def seconds(one, machine=RTX_3090):
 def test_groups_of_4_to_32_channels_have_a_kernel_for_channels_last_tensors_and_others_take_much_longer(
     work, unpacked
 ):
-    assert step_parts.is_unpacked_convolution(work) is unpacked
+    assert step_parts.lacks_channels_last_kernel(work) is unpacked
     slower = seconds(step(work, channels_last=True)) / seconds(step(work))
     assert slower > 1.5 if unpacked else slower < 1.3
 
 
 def test_single_channels_are_no_groups():
-    assert not step_parts.is_unpacked_convolution(grouped(1, 64))
+    assert not step_parts.lacks_channels_last_kernel(grouped(1, 64))
 
 
 def test_what_linear_layers_write_has_no_channels_last_form():
@@ -92,11 +92,12 @@ def test_a_larger_batch_never_takes_less_time_channels_last_or_compiled():
     compiled = [
         inference("resnet:depth=50,image=224", batch=batch, compiled=True) for batch in BATCHES
     ]
-    for machine in published.list_table_machines():
+    for machine in published.list_board_table_machines():
         for cases in (layout, compiled):
             try:
                 times = [
-                    published.predict_published_step(FIT, one, machine).seconds for one in cases
+                    published.predict_step_by_published_fit(FIT, one, machine).seconds
+                    for one in cases
                 ]
             except ValueError:
                 continue
@@ -108,14 +109,16 @@ def test_compiled_inference_is_faster_than_eager_and_its_range_is_no_narrower():
         eager = inference("resnet:depth=50,image=224", precision=precision)
         machine = find_device(device).machine
         plain, fast = (
-            published.predict_published_step(FIT, replace(eager, compiled=each), machine)
+            published.predict_step_by_published_fit(FIT, replace(eager, compiled=each), machine)
             for each in (False, True)
         )
         assert fast.seconds < plain.seconds
         assert fast.high / fast.seconds >= plain.high / plain.seconds * (1 - 1e-12)
         assert any(
             "torch.compile" in said
-            for said in published.list_extrapolations(FIT, replace(eager, compiled=True), machine)
+            for said in published.list_fit_extrapolations(
+                FIT, replace(eager, compiled=True), machine
+            )
         )
 
 
@@ -123,8 +126,8 @@ def test_under_torch_compile_a_gpu_that_it_was_not_measured_on_has_a_wider_range
     def asked(device, precision):
         case = inference("resnet:depth=50,image=224", precision=precision, compiled=True)
         machine = find_device(device).machine
-        return published.compute_interval_width(FIT, case, machine), " ".join(
-            published.list_extrapolations(FIT, case, machine)
+        return published.compute_device_interval_factor(FIT, case, machine), " ".join(
+            published.list_fit_extrapolations(FIT, case, machine)
         )
 
     (own, sure), (other, unsure) = asked("RTX 5090", "fp16"), asked("RTX 4090", "fp16")

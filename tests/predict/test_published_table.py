@@ -14,12 +14,12 @@ from perfctl.orchestrator.predict import published
 from perfctl.orchestrator.predict.grid import (
     CLOSE,
     LARGEST,
-    compute_device_costs,
-    compute_network_amounts,
+    compute_device_part_costs,
+    compute_network_part_amounts,
 )
 from perfctl.orchestrator.predict.operations import (
     OPTIMIZERS,
-    get_element_bytes,
+    get_activation_element_bytes,
 )
 from perfctl.orchestrator.predict.predict import PRECISIONS, predict_from_best_source
 from perfctl.orchestrator.predict.step_parts import OVERFLOW, PARTS
@@ -31,12 +31,12 @@ FIT = published.load_shipped_fit("gpu")
 
 @pytest.fixture(scope="module")
 def table():
-    return compute_device_costs(FIT, MACHINES, PRECISIONS)
+    return compute_device_part_costs(FIT, MACHINES, PRECISIONS)
 
 
 def network(spec):
     found = plan_network(spec)
-    return found, compute_network_amounts(found.works, found.parameters, LARGEST)
+    return found, compute_network_part_amounts(found.works, found.parameters, LARGEST)
 
 
 def at(points, batch):
@@ -50,7 +50,10 @@ def at(points, batch):
 
 def from_tables(known, table, case, machine):
     sums = [0.0] * len(PARTS)
-    for row in (*known.steps[get_element_bytes(case.precision)], *known.optimizers[case.optimizer]):
+    for row in (
+        *known.steps[get_activation_element_bytes(case.precision)],
+        *known.optimizers[case.optimizer],
+    ):
         sums[row.part] += at(row.points, case.batch)
     cost = table.of[machine.name, case.precision]
     gpu = min(
@@ -80,11 +83,11 @@ def test_every_gpu_has_the_time_of_the_prediction_with_its_range(spec, table):
         case = one.make_step_spec(round(2 ** rng.uniform(0, 16)), precision, optimizer)
         if (machine.name, precision) not in table.of:
             with pytest.raises(ValueError, match=r"has no (TF32|fast)"):
-                published.predict_published_step(FIT, case, machine)
+                published.predict_step_by_published_fit(FIT, case, machine)
             continue
         compared += 1
         assert from_tables(known, table, case, machine) == pytest.approx(
-            published.predict_published_step(FIT, case, machine), rel=CLOSE
+            published.predict_step_by_published_fit(FIT, case, machine), rel=CLOSE
         )
     assert compared > 30
 

@@ -117,7 +117,7 @@ def test_what_is_wrong_is_said_with_what_to_do(changes, said, remedy):
 
 def test_one_gpu_and_nothing_hidden_are_what_is_asked_for_unless_said():
     assert (ASKED.gpus, ASKED.overlap, ASKED.is_inference) == (1, 0.0, False)
-    assert (ASKED.number_type, ASKED.optimizer) == ("fp32", None)
+    assert (ASKED.precision_or_default, ASKED.optimizer) == ("fp32", None)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from perfctl.orchestrator.counts.hardware.machines import Machine
 from perfctl.orchestrator.predict.operations import StepMeasurement
 from perfctl.orchestrator.predict.predict import predict_from_best_source
-from perfctl.orchestrator.predict.step_parts import FEATURES, compute_step_floor
+from perfctl.orchestrator.predict.step_parts import FEATURES, compute_step_floor_seconds
 from tests.make.made_fits import CONV, CPU, case_of, fit_of
 
 CASE = case_of(CONV)
@@ -37,7 +37,7 @@ def test_of_several_runs_of_one_step_the_steadiest_for_its_length_is_taken():
     assert (found.seconds, found.low, found.high) == (10.0, 9.0, 12.0)
     assert found.source == "median of the steps measured on Test CPU"
     assert (found.why_not, found.outside, found.drivers) == ((), (), {})
-    assert found.floor == compute_step_floor(CASE, CPU)
+    assert found.floor == compute_step_floor_seconds(CASE, CPU)
 
 
 def test_an_interval_holds_the_time_itself_and_only_phases_that_were_measured_are_said():
@@ -122,7 +122,7 @@ def test_a_fitted_step_has_its_coverage_phases_and_floor():
     assert (found.coverage, found.source, found.outside) == (0.9, "made up", ())
     assert found.why_not == ("measured: no run of m on Test CPU",)
     assert found.phases == {"forward": found.seconds}
-    assert found.floor == compute_step_floor(CASE, CPU)
+    assert found.floor == compute_step_floor_seconds(CASE, CPU)
     assert len(found.drivers) == len(FEATURES)
     assert found.samples_per_second == pytest.approx(2 / 3e-3)
 
@@ -147,7 +147,7 @@ def test_what_lies_beyond_the_fit_is_said_by_feature_family_and_optimizer():
 def test_the_roofline_of_a_machine_that_starts_operations_for_nothing():
     free = replace(CPU, launch_seconds=0.0)
     found = predict_from_best_source(CASE, free)
-    floor = compute_step_floor(CASE, free)
+    floor = compute_step_floor_seconds(CASE, free)
     assert (found.low, found.seconds, found.high) == pytest.approx(
         (1.1 * floor, 1.5 * floor, 2.2 * floor)
     )

@@ -8,8 +8,8 @@ import pytest
 
 from perfctl.orchestrator.counts.hardware.machines import Machine
 from perfctl.orchestrator.predict.fit import (
+    compute_step_feature_factors,
     predict_one_step,
-    rank_step_features,
     split_seconds_into_phases,
     sum_weighted_parts,
 )
@@ -21,7 +21,7 @@ from perfctl.orchestrator.predict.predict import (
 from perfctl.orchestrator.predict.step_parts import (
     FEATURES,
     compute_step_features,
-    sum_part_seconds,
+    sum_step_part_seconds,
 )
 from tests.make.made_fits import CONV, CPU, Linear, case_of, fit_of
 
@@ -142,8 +142,10 @@ def test_what_drove_a_step_is_named_by_its_features_on_the_machine_of_the_fit():
     batch, arithmetic = FEATURES.index("batch"), FEATURES.index("arithmetic")
     made = fit_of({})
     model, case = Linear(0.0, {batch: 0.25, arithmetic: 1e5}), case_of(CONV)
-    found = rank_step_features(replace(made, fitted=replace(made.fitted, model=model)), case)
-    own = compute_step_features(case, sum_part_seconds(case, CPU))[arithmetic]
+    found = compute_step_feature_factors(
+        replace(made, fitted=replace(made.fitted, model=model)), case
+    )
+    own = compute_step_features(case, sum_step_part_seconds(case, CPU))[arithmetic]
     strongest, second, *rest = found.items()
     assert strongest == ("arithmetic", pytest.approx(math.exp(1e5 * own)))
     assert second == ("batch", pytest.approx(math.exp(0.5)))

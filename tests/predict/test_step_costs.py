@@ -16,9 +16,9 @@ from perfctl.orchestrator.predict.fit import (
     _fit_phase_costs,
     _round_costs,
     _solve_robust_nnls,
-    build_step_table,
+    build_fit_arrays,
     fit_part_costs,
-    fit_step_table,
+    fit_part_costs_and_efficiency,
 )
 from perfctl.orchestrator.predict.step_parts import (
     CLASS_OF,
@@ -26,7 +26,7 @@ from perfctl.orchestrator.predict.step_parts import (
     FEATURES,
     PARTS,
     compute_step_features,
-    sum_part_seconds,
+    sum_step_part_seconds,
 )
 from tests.make.steps import CPU, cases, costs, measured, network
 from tests.make.works import by_part
@@ -154,15 +154,15 @@ def test_a_table_holds_parts_features_and_the_layers_of_each_record():
     bare: dict[str, Any] = {"forward": None, "backward": None, "optimizer": None}
     first, second = (replace(measured(network(8, 2, batch)), **bare) for batch in (4, 16))
     second = replace(second, layer_seconds={("conv0", "forward"): 0.75, ("act1", "backward"): 0.25})
-    given = build_step_table([first, second], CPU)
-    own = sum_part_seconds(second.case, CPU)
+    given = build_fit_arrays([first, second], CPU)
+    own = sum_step_part_seconds(second.case, CPU)
     assert (tuple(given.parts[1]), tuple(given.rows[1])) == (
         own,
         compute_step_features(second.case, own),
     )
     assert given.seconds.tolist() == [first.seconds, second.seconds]
     assert given.groups == (first.case.model,) * 2
-    assert build_step_table([first, second], CPU, ["a", "b"]).groups == ("a", "b")
+    assert build_fit_arrays([first, second], CPU, ["a", "b"]).groups == ("a", "b")
     assert (given.layer_of.tolist(), given.layer_clock.tolist()) == ([1, 1], [1e-6, 1e-6])
     assert given.layer_seconds.tolist() == [0.75, 0.25]
     assert given.layer_weights.tolist() == pytest.approx([0.5 * math.sqrt(0.75), 0.25])
@@ -172,7 +172,7 @@ def test_a_table_holds_parts_features_and_the_layers_of_each_record():
 
 def test_each_phase_has_the_costs_of_its_own_parts_alone():
     records = [measured(case) for case in cases()]
-    given = build_step_table(records, CPU)
+    given = build_fit_arrays(records, CPU)
     found = _fit_phase_costs(records, given)
     assert list(found) == ["forward", "backward", "optimizer"]
     for phase, mine in found.items():
@@ -189,14 +189,14 @@ def test_each_phase_has_the_costs_of_its_own_parts_alone():
 @pytest.mark.parametrize("value", [None, 0.0, -1.0])
 def test_phases_that_one_record_lacks_are_not_learned(value):
     records = [measured(case) for case in cases()[:4]]
-    given = build_step_table(records, CPU)
+    given = build_fit_arrays(records, CPU)
     records[2] = replace(records[2], optimizer=value)
     assert _fit_phase_costs(records, given) == {}
 
 
 def test_of_inference_only_the_forward_pass_is_a_phase():
     records = [measured(replace(case, training=False)) for case in cases()[:4]]
-    assert list(_fit_phase_costs(records, build_step_table(records, CPU))) == ["forward"]
+    assert list(_fit_phase_costs(records, build_fit_arrays(records, CPU))) == ["forward"]
 
 
 def test_costs_are_written_with_ten_digits():
@@ -212,7 +212,9 @@ def test_the_model_learns_from_sums_whose_costs_did_not_see_the_group():
         [1.0] * 20,
         groups=["a"] * 10 + ["b"] * 10,
     )
-    found, fitted = fit_step_table("made up", given, FitSettings(power=8, rounds=1, folds=2))
+    found, fitted = fit_part_costs_and_efficiency(
+        "made up", given, FitSettings(power=8, rounds=1, folds=2)
+    )
     # (1 + 1/2) / (1 + 1/4)
     assert by_part(found)["conv forward"] == pytest.approx(1.2, rel=1e-3)
     assert (fitted.name, fitted.features, fitted.rows) == ("made up", FEATURES, 20)

@@ -8,9 +8,9 @@ import pytest
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.predict.fit import (
-    build_step_table,
+    build_fit_arrays,
     fit_part_costs,
-    fit_steps,
+    fit_step_time_model,
     predict_one_step,
     predict_step_times,
 )
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(find_spec("sklearn") is None, reason="perfctl[pr
 
 
 def test_costs_add_up_to_the_steps_they_were_learned_from():
-    given = build_step_table([measured(case) for case in cases()], CPU)
+    given = build_fit_arrays([measured(case) for case in cases()], CPU)
     found = given.parts @ fit_part_costs(given)
     assert np.median(abs(found / given.seconds - 1)) < 0.03
 
@@ -79,4 +79,4 @@ ROWS = [measured(case) for case in cases()]
 )
 def test_steps_that_make_no_fit_are_refused(rows, said):
     with pytest.raises(UsageError, match=said):
-        fit_steps("x", rows, CPU)
+        fit_step_time_model("x", rows, CPU)

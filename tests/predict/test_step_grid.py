@@ -12,8 +12,8 @@ from perfctl.orchestrator.predict.grid import (
     LARGEST,
     TOLERANCE,
     CurveKnot,
-    compute_time_grid,
-    sample_curve,
+    compute_training_time_grid,
+    sample_curve_adaptively,
 )
 from perfctl.orchestrator.predict.operations import OPTIMIZERS, StepMeasurement
 from perfctl.orchestrator.predict.predict import (
@@ -47,7 +47,7 @@ EVERY = [*range(1, 3000), *range(3000, LARGEST, 17), LARGEST]
 
 
 def test_a_straight_line_needs_its_ends_alone():
-    curve = sample_curve(figure(lambda batch: 3.0 + 0.25 * batch))
+    curve = sample_curve_adaptively(figure(lambda batch: 3.0 + 0.25 * batch))
     assert [knot.batch for knot in curve] == [1, LARGEST]
     assert worst(curve, lambda batch: 3.0 + 0.25 * batch, EVERY) < 1e-12
 
@@ -57,7 +57,7 @@ def test_a_bend_is_kept(bend):
     def of(batch):
         return max(1.0, batch / bend)
 
-    curve = sample_curve(figure(of))
+    curve = sample_curve_adaptively(figure(of))
     assert worst(curve, of, EVERY) < 2 * TOLERANCE
     assert len(curve) <= 6
 
@@ -67,7 +67,7 @@ def test_a_jump_lies_between_two_neighbours(jump):
     def of(batch):
         return 1.0 + (0.3 if batch >= jump else 0.0)
 
-    curve = sample_curve(figure(of))
+    curve = sample_curve_adaptively(figure(of))
     assert worst(curve, of, EVERY) < 2 * TOLERANCE
     sides = [knot.value for knot in curve if knot.batch in (jump - 1, jump)]
     assert sides == [1.0, 1.3]
@@ -81,7 +81,7 @@ def test_off_the_knots_every_gpu_is_within_one_percent_of_the_prediction(spec):
         plan_network(spec),
         [machines.build_board_machine(board) for board in sample(BOARDS, 6)],
     )
-    grid, rng, compared = compute_time_grid(one, boards), random.Random(spec), 0
+    grid, rng, compared = compute_training_time_grid(one, boards), random.Random(spec), 0
     assert len(grid.cells) == len(boards) * len(PRECISIONS) * len(OPTIMIZERS)
     for place in rng.sample(range(len(grid.cells)), 60):
         cell = grid.cells[place]
@@ -106,10 +106,10 @@ def test_off_the_knots_every_gpu_is_within_one_percent_of_the_prediction(spec):
 
 def test_the_split_of_a_roofline_is_that_of_its_layers():
     one, machine = plan_network("resnet"), machines.build_board_machine(BOARDS[0])
-    cell = compute_time_grid(one, [machine]).cells[1]
+    cell = compute_training_time_grid(one, [machine]).cells[1]
     assert cell.way
     assert cell.split is not None
-    split = compute_time_grid(one, [machine]).splits[cell.split]
+    split = compute_training_time_grid(one, [machine]).splits[cell.split]
     for place, batch in enumerate(split.batches):
         case = one.make_step_spec(batch, "fp32", "momentum")
         whole = predict_from_best_source(case, machine).seconds
@@ -135,6 +135,6 @@ def test_what_was_measured_at_other_batches_is_said_without_one():
     one = plan_network("mlp")
     case = one.make_step_spec(32, "fp32", "sgd")
     measured = [StepMeasurement(case, CPU.name, 0.01, 0.009, 0.011)]
-    cell = compute_time_grid(one, [CPU], measured).cells[0]
+    cell = compute_training_time_grid(one, [CPU], measured).cells[0]
     assert cell.way == "roofline"
     assert cell.why_not[0] == f"measured: mlp ran on Desk CPU at batch 32, not at {step_grid.PROBE}"

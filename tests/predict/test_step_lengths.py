@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from perfctl.orchestrator.counts.hardware.machines import build_measured_device
-from perfctl.orchestrator.predict.fit import list_step_durations
+from perfctl.orchestrator.predict.fit import list_step_ns_without_data_loading
 from perfctl.records.bench import BenchMachine, BenchPoint
 from perfctl.records.report import Step
 from perfctl.workloads.models.plan import plan_model
@@ -28,7 +28,7 @@ def test_a_step_is_without_the_phases_that_bring_its_samples():
         Step(2, "step", 200, None),
         Step(3, "data", 300, 9),
     ]
-    assert list_step_durations(steps) == [65, 83]
+    assert list_step_ns_without_data_loading(steps) == [65, 83]
 
 
 def test_a_bench_file_and_peaks_call_a_cpu_alike():
@@ -52,7 +52,7 @@ def test_a_bench_file_and_peaks_call_a_cpu_alike():
 
 
 def test_a_step_of_no_length_is_none():
-    assert list_step_durations(
+    assert list_step_ns_without_data_loading(
         [Step(0, "step", 0, 0), Step(1, "step", 0, 1), Step(2, "warmup", 0, 9)]
     ) == [1]
-    assert list_step_durations([]) == []
+    assert list_step_ns_without_data_loading([]) == []

@@ -9,7 +9,7 @@ from perfctl.orchestrator.counts.hardware.machines import (
     Machine,
     build_board_machine,
 )
-from perfctl.orchestrator.predict.operations import get_element_bytes
+from perfctl.orchestrator.predict.operations import get_activation_element_bytes
 from perfctl.orchestrator.predict.step_parts import (
     CLASS_OF,
     FEATURES,
@@ -18,10 +18,10 @@ from perfctl.orchestrator.predict.step_parts import (
     PARTS,
     classify_operation,
     compute_step_features,
-    compute_step_floor,
-    get_peak_flops,
-    merge_operations,
-    sum_part_seconds,
+    compute_step_floor_seconds,
+    get_peak_flops_or_raise,
+    merge_equal_operations,
+    sum_step_part_seconds,
 )
 from tests.make.made_fits import CONV, CPU, case_of
 from tests.make.steps import network, with_batch
@@ -30,14 +30,14 @@ from tests.make.works import by_part, moving, product
 
 def seen(case, machine=CPU):
     """Parts that are not 0, apart from the step's own millisecond."""
-    found = by_part(sum_part_seconds(case, machine))
+    found = by_part(sum_step_part_seconds(case, machine))
     assert found.pop("step forward") == 1e-3
     return {name: seconds for name, seconds in found.items() if seconds}
 
 
 def features_of(case):
     return dict(
-        zip(FEATURES, compute_step_features(case, sum_part_seconds(case, CPU)), strict=True)
+        zip(FEATURES, compute_step_features(case, sum_step_part_seconds(case, CPU)), strict=True)
     )
 
 
@@ -213,13 +213,13 @@ def chip(**peaks):
 def test_a_precision_runs_on_its_own_path_and_a_depthwise_convolution_off_the_tensor_cores(
     machine, precision, peak, depthwise
 ):
-    assert get_peak_flops(machine, precision) == peak
-    assert get_peak_flops(machine, precision, depthwise=True) == depthwise
+    assert get_peak_flops_or_raise(machine, precision) == peak
+    assert get_peak_flops_or_raise(machine, precision, is_depthwise=True) == depthwise
 
 
 def test_operations_that_differ_in_more_than_their_layer_are_not_merged():
     alike = (CONV, CONV._replace(layer="d", calls=4), CONV._replace(stride=2))
-    assert merge_operations(alike) == (
+    assert merge_equal_operations(alike) == (
         CONV._replace(layer="", calls=5),
         CONV._replace(layer="", stride=2),
     )
@@ -268,11 +268,11 @@ def test_the_roofline_adds_the_larger_of_arithmetic_and_bytes_of_each_operation_
     norm = moving("norm", 100, 100)
     moved = (2 * 1200 + 3600) * 4 / 20e9
     assert moved < ARITHMETIC
-    assert compute_step_floor(case_of(CONV, norm), CPU) == pytest.approx(
+    assert compute_step_floor_seconds(case_of(CONV, norm), CPU) == pytest.approx(
         3 * ARITHMETIC + 2 * (2 * 200 * 4 / 20e9) + 1000 * (3 + 2) * 4 / 20e9
     )
     slow = Machine("S", "cpu", {"fp32": 100e12}, 20e9)
-    assert compute_step_floor(case_of(CONV, training=False), slow) == pytest.approx(moved)
+    assert compute_step_floor_seconds(case_of(CONV, training=False), slow) == pytest.approx(moved)
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_the_roofline_adds_the_larger_of_arithmetic_and_bytes_of_each_operation_
     [(8, ["fp64"]), (4, ["fp32", "tf32"]), (2, ["fp16", "bf16"]), (1, ["int8", "fp8"])],
 )
 def test_the_bytes_of_an_element(size, names):
-    assert {get_element_bytes(name) for name in names} == {size}
+    assert {get_activation_element_bytes(name) for name in names} == {size}
 
 
 def test_sizes_that_are_not_known_or_below_one_count_as_one():
@@ -336,41 +336,43 @@ UNKNOWN = r"\(its peak is unknown\)"
 )
 def test_a_precision_without_a_path_is_refused_with_those_the_chip_has(precision, said):
     gpu = chip(fp32=9.0, tensor_fp16=0.0, fp16=0.2, tensor_int8=70.0)
-    assert get_peak_flops(gpu, "fp32") == 9.0
+    assert get_peak_flops_or_raise(gpu, "fp32") == 9.0
     with pytest.raises(ValueError, match=rf"^G has no {said}\. Available precisions: fp32$"):
-        get_peak_flops(gpu, precision)
+        get_peak_flops_or_raise(gpu, precision)
 
 
 def test_a_cpu_has_no_tf32():
     said = rf"^Test CPU has no TF32 {UNKNOWN}\. Available precisions: fp32$"
     with pytest.raises(ValueError, match=said):
-        get_peak_flops(CPU, "tf32")
+        get_peak_flops_or_raise(CPU, "tf32")
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
 def test_tf32_is_refused_where_the_chip_has_none_and_is_no_slower_than_fp32_where_it_has(board):
     machine = build_board_machine(board)
     if "tensor tf32" in machine.flops_per_second:
-        assert get_peak_flops(machine, "tf32") >= get_peak_flops(machine, "fp32")
+        assert get_peak_flops_or_raise(machine, "tf32") >= get_peak_flops_or_raise(machine, "fp32")
     else:
         with pytest.raises(ValueError, match="has no TF32"):
-            get_peak_flops(machine, "tf32")
+            get_peak_flops_or_raise(machine, "tf32")
 
 
 def test_a_roofline_leaves_out_what_is_no_floor_and_adds_the_optimizer_in_training_alone():
     large = moving("activation", 2**24, 2**24, calls=2)
     moved = (2 * 2 * 2**25 + 2 * 500) * 4 / 20e9
-    assert compute_step_floor(case_of(large, POOL, training=False), CPU) == pytest.approx(moved)
-    assert compute_step_floor(case_of(large, POOL, optimizer="adam"), CPU) == pytest.approx(
+    assert compute_step_floor_seconds(case_of(large, POOL, training=False), CPU) == pytest.approx(
+        moved
+    )
+    assert compute_step_floor_seconds(case_of(large, POOL, optimizer="adam"), CPU) == pytest.approx(
         2 * moved + 1000 * 7 * 4 / 20e9
     )
 
 
 def test_no_part_and_no_increasing_feature_falls_when_batch_grows():
     case = network(16, 3, 1)
-    before = sum_part_seconds(case, CPU)
+    before = sum_step_part_seconds(case, CPU)
     for batch in (2, 3, 8, 50, 1000):
-        now = sum_part_seconds(with_batch(case, batch), CPU)
+        now = sum_step_part_seconds(with_batch(case, batch), CPU)
         rows = (
             compute_step_features(with_batch(case, 1), before),
             compute_step_features(with_batch(case, batch), now),

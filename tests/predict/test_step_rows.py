@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.predict.fit import build_timed_layer_rows, build_timed_phase_rows
+from perfctl.orchestrator.predict.fit import build_layer_fit_rows, build_phase_fit_rows
 from perfctl.orchestrator.predict.operations import StepMeasurement
-from perfctl.orchestrator.predict.step_parts import PARTS, sum_part_seconds
+from perfctl.orchestrator.predict.step_parts import PARTS, sum_step_part_seconds
 from tests.make.steps import CPU, network
 from tests.make.works import by_part
 
@@ -17,14 +17,14 @@ RECORD = StepMeasurement(CASE, CPU.name, 8.0, 7.0, 9.0, forward=2.0, backward=4.
 
 
 def test_a_phase_weighs_as_the_root_of_its_share_of_the_step_and_half_at_most():
-    rows = build_timed_phase_rows(RECORD, CPU)
+    rows = build_phase_fit_rows(RECORD, CPU)
     assert [(clocks, seconds) for _, clocks, seconds, _ in rows] == [
         (0.0, 2.0),
         (0.0, 4.5),
         (0.0, 10.0),
     ]
     assert [weight for *_, weight in rows] == pytest.approx([0.5 * 0.5, 0.5 * 0.75, 0.5])
-    whole = sum_part_seconds(CASE, CPU)
+    whole = sum_step_part_seconds(CASE, CPU)
     for phase, (row, *_) in zip(("forward", "backward", "optimizer"), rows, strict=True):
         wanted = [
             part if name.endswith(phase) and name != "step forward" else 0.0
@@ -42,7 +42,7 @@ def test_a_phase_weighs_as_the_root_of_its_share_of_the_step_and_half_at_most():
     ],
 )
 def test_phases_that_were_not_measured_and_those_of_inference_have_no_rows(changes, count):
-    assert len(build_timed_phase_rows(replace(RECORD, **changes), CPU)) == count
+    assert len(build_phase_fit_rows(replace(RECORD, **changes), CPU)) == count
 
 
 def test_layers_of_a_kind_and_direction_are_one_row_with_a_clock_for_each():
@@ -52,14 +52,14 @@ def test_layers_of_a_kind_and_direction_are_one_row_with_a_clock_for_each():
         ("act0", "forward"): 1.0,
         ("fc", "backward"): 0.0,
     }
-    rows = build_timed_layer_rows(replace(BARE, layer_seconds=times), CPU)
+    rows = build_layer_fit_rows(replace(BARE, layer_seconds=times), CPU)
     assert [(clocks, seconds) for _, clocks, seconds, _ in rows] == [(2e-6, 3.0), (1e-6, 1.0)]
     assert [weight for *_, weight in rows] == pytest.approx(
         [0.5 * (3 / 4) ** 0.5, 0.5 * (1 / 4) ** 0.5]
     )
     conv, act = (by_part(row) for row, *_ in rows)
     whole, conv_name, act_name = (
-        by_part(sum_part_seconds(CASE, CPU)),
+        by_part(sum_step_part_seconds(CASE, CPU)),
         "conv forward",
         "activation bytes forward",
     )
@@ -68,20 +68,20 @@ def test_layers_of_a_kind_and_direction_are_one_row_with_a_clock_for_each():
     assert (conv["conv backward"], conv[act_name]) == (0.0, 0.0)
     assert act[act_name] == pytest.approx(whole[act_name] / 2)
     assert (
-        len(build_timed_layer_rows(replace(RECORD, layer_seconds=times), CPU)) == 3 + 2
+        len(build_layer_fit_rows(replace(RECORD, layer_seconds=times), CPU)) == 3 + 2
     )  # phases first
 
 
 def test_layers_without_a_name_have_no_row_and_both_directions_of_a_kind_have_one_each():
     nameless = replace(CASE, works=tuple(work._replace(layer="") for work in CASE.works))
     assert (
-        build_timed_layer_rows(
+        build_layer_fit_rows(
             replace(BARE, case=nameless, layer_seconds={("", "forward"): 1.0}), CPU
         )
         == []
     )
     times = {("conv0", "forward"): 1.0, ("conv0", "backward"): 3.0}
-    forward, backward = build_timed_layer_rows(replace(BARE, layer_seconds=times), CPU)
+    forward, backward = build_layer_fit_rows(replace(BARE, layer_seconds=times), CPU)
     assert forward[1:] == (1e-6, 1.0, 0.25)
     assert backward[1:] == (1e-6, 3.0, pytest.approx(0.5 * 0.75**0.5))
     ahead, back = by_part(forward[0]), by_part(backward[0])

@@ -8,12 +8,16 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.predict import published
-from perfctl.orchestrator.predict.operations import Operation, StepSpec, list_operations
+from perfctl.orchestrator.predict.operations import (
+    Operation,
+    StepSpec,
+    list_forward_operations_per_sample,
+)
 from perfctl.orchestrator.predict.published import UNIT
 from perfctl.orchestrator.predict.step_parts import (
     MICROSECOND,
-    compute_step_floor,
-    sum_part_seconds,
+    compute_step_floor_seconds,
+    sum_step_part_seconds,
 )
 from perfctl.records.paper import OpShape
 from tests.make.works import by_part, moving, product
@@ -32,7 +36,7 @@ def shape(op, inputs, outputs, **more):
 
 
 def only(op, batch):
-    (work,) = list_operations([op], batch)
+    (work,) = list_forward_operations_per_sample([op], batch)
     return work
 
 
@@ -180,7 +184,7 @@ def test_figures_of_one_sample_of_two(op, inputs, outputs, attributes, work):
 
 
 def test_operations_stand_in_the_order_of_their_positions_with_their_calls():
-    works = list_operations([relu(position=5, calls=3), mm(position=1)], 2)
+    works = list_forward_operations_per_sample([relu(position=5, calls=3), mm(position=1)], 2)
     assert [(work.kind, work.calls) for work in works] == [("matmul", 1), ("activation", 3)]
 
 
@@ -281,12 +285,14 @@ def conv_backward(*mask, side=10, **more):
     ],
 )
 def test_the_input_of_the_first_layer_needs_no_gradient(ops, first):
-    assert [work.first for work in list_operations(ops, 2)] == first
+    assert [work.first for work in list_forward_operations_per_sample(ops, 2)] == first
 
 
 @pytest.mark.parametrize("batch", [1, 3, 64])
 def test_what_is_per_sample_does_not_depend_on_the_traced_batch(batch):
-    assert list_operations([conv(batch)], batch) == list_operations([conv(2)], 2)
+    assert list_forward_operations_per_sample(
+        [conv(batch)], batch
+    ) == list_forward_operations_per_sample([conv(2)], 2)
 
 
 def test_what_is_done_to_weights_is_done_once_whatever_the_batch():
@@ -301,11 +307,11 @@ def test_what_is_done_to_weights_is_done_once_whatever_the_batch():
     for batch in (2, 3):
         work = only(standardised, batch)
         assert (work.inputs, work.outputs, work.weights) == (0, 0, 2 * 4 * 27)
-        assert work.is_of_weights and not work.is_counter
+        assert work.works_on_weights_only and not work.is_counter_update
     assert only(standardised, 1).inputs == 4 * 27  # one sample cannot be told from none
     assert not only(
         shape("aten.native_batch_norm", ((2, 4, 27),), ((2, 4, 27), (4,)), parameters=8), 2
-    ).is_of_weights
+    ).works_on_weights_only
 
 
 @pytest.mark.parametrize(("training", "times"), [(True, 2), (False, 1)])
@@ -315,22 +321,24 @@ def test_the_bytes_of_work_on_weights_do_not_grow_with_batch_and_no_optimizer_se
     work = moving("norm", 0, 0, 2 * 4 * 27, calls=3)
     for batch in (1, 64):
         case = step_of(work, batch=batch, training=training)
-        found = by_part(sum_part_seconds(case, UNIT))
+        found = by_part(sum_step_part_seconds(case, UNIT))
         assert found["norm bytes forward"] == 3 * (2 * 4 * 27) * 4
         assert found["norm bytes backward"] == (times - 1) * 3 * (2 * 4 * 27) * 4
         assert found["tensors optimizer"] == 0
     assert (
-        compute_step_floor(replace(case, batch=1), UNIT)
-        == compute_step_floor(case, UNIT)
+        compute_step_floor_seconds(replace(case, batch=1), UNIT)
+        == compute_step_floor_seconds(case, UNIT)
         == times * 3 * (2 * 4 * 27) * 4
     )
 
 
 def test_a_counter_of_batches_has_no_elements_and_no_backward_pass():
     counter = only(shape("aten.add_", ((), None), ((),), dtypes=("int64", "int64")), 2)
-    assert counter.is_counter and counter.kind == "elementwise"
-    assert not only(shape("aten.mul", ((), ()), ((),), dtypes=("float32",) * 3), 2).is_counter
-    found = by_part(sum_part_seconds(step_of(counter), UNIT))
+    assert counter.is_counter_update and counter.kind == "elementwise"
+    assert not only(
+        shape("aten.mul", ((), ()), ((),), dtypes=("float32",) * 3), 2
+    ).is_counter_update
+    found = by_part(sum_step_part_seconds(step_of(counter), UNIT))
     assert (found["operations forward"], found["operations backward"]) == (MICROSECOND, 0)
 
 
@@ -339,5 +347,7 @@ def test_the_host_starts_a_counter_once_and_what_has_a_gradient_three_times():
         moving("elementwise", 0, 0, calls=20),
         moving("activation", 4, 4, calls=7),
     )
-    assert published.count_started_operations(works, training=True) * 3 == pytest.approx(20 + 3 * 7)
-    assert published.count_started_operations(works, training=False) == 27
+    assert published.count_weighted_host_starts(works, training=True) * 3 == pytest.approx(
+        20 + 3 * 7
+    )
+    assert published.count_weighted_host_starts(works, training=False) == 27

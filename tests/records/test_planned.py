@@ -20,7 +20,7 @@ def layer(kind, of, given, gives):
 
 def test_a_convolution_multiplies_its_window_over_all_input_channels_for_each_output():
     assert CONV.output_elements == 16 * 15 * 14
-    assert CONV.input_elements == 3 * 32 * 30
+    assert CONV.all_input_elements == 3 * 32 * 30
     assert CONV.forward_macs_per_sample == (16 * 15 * 14) * (3 * 5 * 5)
     assert CONV.parameters == 16 * (3 * 5 * 5 + 1)
     assert CONV._replace(bias=False).parameters == 16 * 3 * 5 * 5
@@ -45,8 +45,8 @@ def test_other_layers_multiply_no_matrix_and_learn_nothing(kind):
 
 
 def test_an_addition_reads_all_its_inputs_and_a_concatenation_what_it_gives():
-    assert layer("add", (0, 1, 2), (4, 6, 8), (4, 6, 8)).input_elements == 3 * 4 * 6 * 8
-    assert layer("concat", (0, 1), (4, 6, 8), (9, 6, 8)).input_elements == 9 * 6 * 8
+    assert layer("add", (0, 1, 2), (4, 6, 8), (4, 6, 8)).all_input_elements == 3 * 4 * 6 * 8
+    assert layer("concat", (0, 1), (4, 6, 8), (9, 6, 8)).all_input_elements == 9 * 6 * 8
 
 
 def test_a_plan_adds_up_its_layers_and_takes_square_images():
@@ -65,6 +65,6 @@ def test_a_plan_adds_up_its_layers_and_takes_square_images():
 def test_a_layer_of_which_nobody_said_so_has_a_window_of_one_pixel_without_padding_or_bias():
     assert (NORM.kernel, NORM.stride, NORM.padding, NORM.bias) == (1, 1, 0, False)
     assert layer("conv", (0,), (4, 6, 8), (5, 6, 8)).forward_macs_per_sample == (5 * 6 * 8) * 4
-    assert layer("linear", (0,), (3, 2, 1), (5, 1, 1)).input_elements == 3 * 2 * 1
+    assert layer("linear", (0,), (3, 2, 1), (5, 1, 1)).all_input_elements == 3 * 2 * 1
     empty = Plan("mlp", "mlp", {}, ())
     assert (empty.forward_macs_per_sample, empty.parameters) == (0, 0)

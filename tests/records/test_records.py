@@ -4,8 +4,8 @@ import pytest
 
 from perfctl.records.ranges import DIRECTIONS, RangeName, parse_range_name
 from perfctl.records.report import pluralize_count
-from perfctl.records.run import UnusedBatchSizes, find_unused_batch_sizes
-from perfctl.records.stats import compute_percentile, count_needed_values
+from perfctl.records.run import UnusedBatchSizes, find_ignored_batch_sizes
+from perfctl.records.stats import compute_percentile, count_values_needed_for_percentile
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from perfctl.records.stats import compute_percentile, count_needed_values
     ],
 )
 def test_a_percentile_takes_so_many_values_that_one_lies_above_it(percent, count, above):
-    assert count_needed_values(percent) == count
+    assert count_values_needed_for_percentile(percent) == count
     values = [float(value) for value in range(1, count + 1)]
     assert compute_percentile(values[:-1], percent) is None
     rank = compute_percentile(values, percent)
@@ -120,7 +120,7 @@ def test_all_other_names_say_nothing(name):
     ],
 )
 def test_the_same_input_at_two_batch_sizes_or_one_that_cannot_fit_proves_it(inputs, unused):
-    assert find_unused_batch_sizes(inputs) == unused
+    assert find_ignored_batch_sizes(inputs) == unused
 
 
 def test_the_sentence_names_all_sizes():

@@ -15,7 +15,7 @@ from rich.console import Console
 from perfctl.orchestrator.ledger.analysis import Analysis, analyse_study
 from perfctl.orchestrator.ledger.prepared import group_into_studies
 from perfctl.orchestrator.report import terminal
-from perfctl.orchestrator.report.view import View, draw_view
+from perfctl.orchestrator.report.view import View, draw_view_on_terminal
 from perfctl.records.run import Run
 
 HOSTILE = (
@@ -102,7 +102,7 @@ def printed(things: Iterable[Any], width: int = 80) -> str:
 
 def terminal_run(run: Run) -> Iterable[Any]:
     """What ``perfctl show --all`` draws of a run."""
-    return draw_view(View(chapters=terminal.build_run_views(run, is_whole=True)), 80)
+    return draw_view_on_terminal(View(chapters=terminal.build_run_views(run, show_all=True)), 80)
 
 
 def unpacked(column, rows):

@@ -4,9 +4,9 @@ import perfctl
 from perfctl.orchestrator.counts.figure import Figure, sum_figures
 from perfctl.orchestrator.ledger.analysis import analyse_study
 from perfctl.orchestrator.ledger.prepared import PreparedRun, group_into_studies
-from perfctl.orchestrator.report.findings import list_report_findings
+from perfctl.orchestrator.report.findings import list_findings_without_layers
 from perfctl.orchestrator.report.ledger.page import build_ledger_view
-from perfctl.orchestrator.report.ledger.rows import read_ledger_column_facts
+from perfctl.orchestrator.report.ledger.rows import read_ledger_column_definitions
 from perfctl.orchestrator.report.tables import explain_figure_state, figure_cell
 from scripts.proof.verdicts import scenarios
 
@@ -33,7 +33,7 @@ def test_the_ledger_names_the_rules_below_the_table_and_in_every_row():
     frame = perfctl.ledger(runs)
     counted = frame[frame["executed_flops"] > 0]
     assert len(counted) and counted["executed_rule"].notna().all()
-    assert set(frame.columns) - {"explanation"} <= set(read_ledger_column_facts())
+    assert set(frame.columns) - {"explanation"} <= set(read_ledger_column_definitions())
 
 
 def test_instructions_that_only_move_constants_are_named_where_there_are_no_layers():
@@ -41,11 +41,12 @@ def test_instructions_that_only_move_constants_are_named_where_there_are_no_laye
     run = scenarios.make_runs(scenario)[0]
     (said,) = (
         item.text
-        for item in list_report_findings([PreparedRun(run)], {}, {})
+        for item in list_findings_without_layers([PreparedRun(run)], {}, {})
         if "constants" in item.text
     )
     assert f"instructions of {scenarios.STEPS} launches only moved constants" in said
     plain = scenarios.make_runs(scenarios.Scenario(batches=(16,)))[0]
     assert not any(
-        "constants" in item.text for item in list_report_findings([PreparedRun(plain)], {}, {})
+        "constants" in item.text
+        for item in list_findings_without_layers([PreparedRun(plain)], {}, {})
     )

@@ -107,7 +107,7 @@ def test_a_ledger_has_every_layer_direction_and_batch_size_with_its_figures(form
 def test_a_run_has_its_facts_and_findings(form):
     run = synthetic.gpu_pair(1, 64)[1]
     text = FORMS[form](
-        View(chapters=terminal.build_run_views(run, is_whole=True, is_document=True))
+        View(chapters=terminal.build_run_views(run, show_all=True, is_document=True))
     )
     if form == "tex":
         sound(text)

@@ -11,9 +11,9 @@ from perfctl.orchestrator.report.findings.step import describe_throttling
 from perfctl.orchestrator.report.page.records import (
     Finding,
     StepTime,
-    add_impact,
-    find_median_steps,
-    sort_findings,
+    add_time_impact_and_fix,
+    find_undisturbed_median_steps,
+    sort_findings_by_impact,
 )
 from perfctl.records.report import (
     CPU_OTHERS,
@@ -388,16 +388,16 @@ def test_findings_are_ordered_by_their_share_of_the_step_then_those_without_then
     stated = [
         Finding("warning", "gaps", warning=True),
         Finding("no time", "ledger"),
-        add_impact(Finding("small", "ledger"), 0.01, step),
-        add_impact(Finding("large", "ledger"), 0.4, step),
+        add_time_impact_and_fix(Finding("small", "ledger"), 0.01, step),
+        add_time_impact_and_fix(Finding("large", "ledger"), 0.4, step),
     ]
-    assert [finding.text for finding in sort_findings(stated)] == [
+    assert [finding.text for finding in sort_findings_by_impact(stated)] == [
         "large",
         "small",
         "no time",
         "warning",
     ]
-    large = add_impact(Finding("large", "ledger", fix="less"), 0.4, step)
+    large = add_time_impact_and_fix(Finding("large", "ledger", fix="less"), 0.4, step)
     assert (large.impact_ns, large.step_ns, large.impact_share, large.fix) == (
         40.0,
         100.0,
@@ -408,16 +408,16 @@ def test_findings_are_ordered_by_their_share_of_the_step_then_those_without_then
 
 def test_a_time_below_the_scatter_of_the_steps_is_not_ranked():
     noisy = StepTime(100.0, noise_ns=20.0)
-    assert add_impact(Finding("within", "ledger"), 0.2, noisy).impact_ns is None
-    assert add_impact(Finding("beyond", "ledger"), 0.3, noisy).impact_ns == 30.0
+    assert add_time_impact_and_fix(Finding("within", "ledger"), 0.2, noisy).impact_ns is None
+    assert add_time_impact_and_fix(Finding("beyond", "ledger"), 0.3, noisy).impact_ns == 30.0
 
 
 def test_nothing_is_ranked_by_the_steps_of_a_cpu_that_other_programs_kept_busy():
     quiet = [synthetic.cpu_run(1, 16), synthetic.cpu_run(2, 64)]
-    assert set(find_median_steps(analysed(*quiet))) == {16, 64}
+    assert set(find_undisturbed_median_steps(analysed(*quiet))) == {16, 64}
     shares = (Summary(CPU_WAIT, 0.52, None), Summary(CPU_OTHERS, 0.9, None))
     busy = [synthetic.with_report(run, summaries=(*run.report.summaries, *shares)) for run in quiet]
-    assert not find_median_steps(analysed(*busy))
+    assert not find_undisturbed_median_steps(analysed(*busy))
     assert not any("per sample" in text for text in texts(*busy))
     warning = the_one("cannot be compared", *busy)
     assert "threads waited for a core in 52%" in warning.text
@@ -464,21 +464,23 @@ def test_the_steady_part_of_a_capture_is_stated_next_to_the_capture():
         for number, start in enumerate(starts)
     ]
     run = synthetic.foreign_run(1, profiler="nsys", kernels=kernels, ranges=[])
-    (steady,) = RunUsage(run).steady_busy_times
+    (steady,) = RunUsage(run).busy_times_in_shortest_active_span
     assert steady.launches == 51 and steady.busy_share == pytest.approx(51 / 199)
     text = the_one("ran kernels for", run).text
     assert "8.8% of the time from the first kernel" in text
     assert "398 µs of 599 µs (26.4% busy without start-up)" in text
     first = the_one("ran kernels for", run).first
     assert "% while the program starts" in first and len(first.split()) <= 25
-    assert not RunUsage(looped(1 * MS, 9 * MS)).steady_busy_times, "its steps are marked"
+    assert not RunUsage(looped(1 * MS, 9 * MS)).busy_times_in_shortest_active_span, (
+        "its steps are marked"
+    )
 
 
 def test_the_shortest_span_holds_the_asked_length():
     intervals = Intervals([(0, 1), (10, 12), (13, 16), (40, 41)])
-    assert intervals.find_shortest_span(5) == (10, 16)
-    assert intervals.find_shortest_span(7) == (0, 41)
-    assert intervals.find_shortest_span(8) == (0, 0)
+    assert intervals.find_shortest_span_with_coverage(5) == (10, 16)
+    assert intervals.find_shortest_span_with_coverage(7) == (0, 41)
+    assert intervals.find_shortest_span_with_coverage(8) == (0, 0)
 
 
 def test_the_kernel_that_fills_the_time_comes_before_short_waits_and_copies():

@@ -41,7 +41,9 @@ REPORTS = (
 def page(paths, store):
     ingest(paths, store, jobs=1)
     with database.open_store_for_reading(store) as connection:
-        runs = load_readable_runs(connection, read.list_run_ids(connection, latest_of_each=True))
+        runs = load_readable_runs(
+            connection, read.list_run_ids(connection, latest_per_configuration=True)
+        )
     return build_report_view(runs, generated_at="2026-11-20T21:06:57Z")
 
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.estimate.decoder import build_decoder_from_step
-from perfctl.orchestrator.estimate.mfu import build_decoder_by_hand
+from perfctl.orchestrator.estimate.decoder import build_decoder_from_recorded_step
+from perfctl.orchestrator.estimate.mfu import build_dense_decoder_from_dimensions
 from perfctl.orchestrator.ledger.analysis import analyse_study
-from perfctl.orchestrator.report.mfu import audit_recorded_step, build_mfu_view
+from perfctl.orchestrator.report.mfu import audit_fastest_training_step_mfu, build_mfu_view
 from perfctl.records.paper import LayerCall, OpShape
 from tests.make.synthetic import gpu_pair, study_of, with_report
 
@@ -50,14 +50,16 @@ def step(*, tied=False, recomputed=False):
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize(("recomputed", "mode"), [(False, "none"), (True, "full")])
 def test_a_recorded_step_has_the_terms_of_its_dimensions(tied, recomputed, mode):
-    read = build_decoder_from_step("model", step(tied=tied, recomputed=recomputed), [LOOKUP])
+    read = build_decoder_from_recorded_step(
+        "model", step(tied=tied, recomputed=recomputed), [LOOKUP]
+    )
     assert read is not None
     decoder, tokens, recompute = read
-    model = build_decoder_by_hand(
+    model = build_dense_decoder_from_dimensions(
         layers=LAYERS, hidden=HIDDEN, heads=HEADS, ffn=FFN, vocab=VOCAB, seq=SEQ, tied=tied
     )
-    assert (decoder.list_exact_terms(), decoder.parameters) == (
-        model.list_exact_terms(),
+    assert (decoder.compute_exact_token_flops(), decoder.parameters) == (
+        model.compute_exact_token_flops(),
         model.parameters,
     )
     assert (tokens, recompute) == (TOKENS, mode)
@@ -77,16 +79,16 @@ def test_a_recorded_step_has_the_terms_of_its_dimensions(tied, recomputed, mode)
     ],
 )
 def test_a_step_that_is_not_of_a_dense_decoder_gives_no_model(calls):
-    assert build_decoder_from_step("model", calls, [LOOKUP]) is None
+    assert build_decoder_from_recorded_step("model", calls, [LOOKUP]) is None
 
 
 def test_the_chapter_has_the_tokens_of_a_step_over_its_time():
     runs = [
         replace(with_report(run, ops=[LOOKUP]), layer_calls=step()) for run in gpu_pair(1, BATCH)
     ]
-    audit = audit_recorded_step(analyse_study(study_of(*runs)))
+    audit = audit_fastest_training_step_mfu(analyse_study(study_of(*runs)))
     assert audit is not None
-    (point,) = analyse_study(study_of(*runs)).roofline.select_points_of_level("run")
+    (point,) = analyse_study(study_of(*runs)).roofline.select_points_by_work_level("run")
     assert audit.tokens_per_second == TOKENS / (point.traffic.seconds or 0)
     title = build_mfu_view(audit).title
     assert title.startswith("MFU ") and " 0.0% " not in title, title

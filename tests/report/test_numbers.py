@@ -33,9 +33,9 @@ from perfctl.orchestrator.report import numbers, tables
         (numbers.format_time, 35342e9, f"{35342 / 3600:.2f} h"),
         (numbers.format_bytes, 5_663_000_000, "5.66 GB"),
         (numbers.format_bytes, 3_800_000, "3.80 MB"),
-        (numbers.format_all_digits, 279720279720279.75, "279,720,000,000,000"),
-        (numbers.format_all_digits, 41234, "41,234"),
-        (numbers.format_all_digits, 1_358_954_496, "1,358,954,496"),
+        (numbers.format_integer_or_six_digits, 279720279720279.75, "279,720,000,000,000"),
+        (numbers.format_integer_or_six_digits, 41234, "41,234"),
+        (numbers.format_integer_or_six_digits, 1_358_954_496, "1,358,954,496"),
         (numbers.format_percent, 0.0001, "< 0.1%"),
         (numbers.format_percent, 0.0, "0.0%"),
         (numbers.format_percent, 0.99985, "> 99.9%"),
@@ -45,13 +45,13 @@ from perfctl.orchestrator.report import numbers, tables
         (numbers.format_dollars, 1234.5, "$1,234"),
         (numbers.format_dollars, 0.004, "< $0.01"),
         (numbers.format_dollars, 0.0, "$0.00"),
-        (numbers.format_three_digits, 0.0, "0"),
-        (numbers.format_three_digits, 0.0000123, "0.000012"),
-        (numbers.format_three_digits, 3.14159, "3.14"),
-        (numbers.format_three_digits, 99.97, "100"),
-        (numbers.format_three_digits, 12345.6, "12,346"),
-        (numbers.format_three_digits, 1e9, "1,000,000,000"),
-        (numbers.format_three_digits, 4e-7, "< 0.000001"),
+        (numbers.format_three_significant_digits, 0.0, "0"),
+        (numbers.format_three_significant_digits, 0.0000123, "0.000012"),
+        (numbers.format_three_significant_digits, 3.14159, "3.14"),
+        (numbers.format_three_significant_digits, 99.97, "100"),
+        (numbers.format_three_significant_digits, 12345.6, "12,346"),
+        (numbers.format_three_significant_digits, 1e9, "1,000,000,000"),
+        (numbers.format_three_significant_digits, 4e-7, "< 0.000001"),
     ],
 )
 def test_a_number_has_the_digits_that_it_needs_and_its_unit(write, value, text):
@@ -126,12 +126,12 @@ def test_so_many_a_second_never_has_a_prefix_below_one(value, text):
     ],
 )
 def test_a_range_has_the_unit_of_its_middle(seconds, said):
-    assert numbers.format_duration_with_range(Span(*seconds)) == said
+    assert numbers.format_seconds_with_range(Span(*seconds)) == said
 
 
 def test_a_column_has_short_ranges_and_money_has_cents_where_they_matter():
     assert (
-        numbers.format_duration_with_range(Span(0.0412, 0.04, 0.05), is_short=True)
+        numbers.format_seconds_with_range(Span(0.0412, 0.04, 0.05), is_short=True)
         == "41.2 ms (40–50)"
     )
     assert numbers.format_dollars_with_range(Span(12.345, 10.1, 115.2)) == "$12.35 ($10.10 to $115)"

@@ -11,10 +11,10 @@ import perfctl
 from perfctl.orchestrator.report.findings import list_findings
 from perfctl.orchestrator.report.ledger.page import build_ledger_view
 from perfctl.orchestrator.report.ledger.rows import list_ledger_rows
-from perfctl.orchestrator.report.numbers import format_all_digits
+from perfctl.orchestrator.report.numbers import format_integer_or_six_digits
 from perfctl.orchestrator.report.page.about import build_missing_values_table
 from perfctl.orchestrator.report.terminal import LedgerViewOptions, build_ledger_row_views
-from perfctl.orchestrator.report.view import View, draw_view
+from perfctl.orchestrator.report.view import View, draw_view_on_terminal
 from perfctl.records.paper import LayerCall
 from tests.make import synthetic
 from tests.report.outline import analysed, printed
@@ -57,7 +57,7 @@ def test_the_known_part_is_a_lower_bound_that_names_the_rest(found, direction):
 
 def test_no_ratio_rate_or_verdict_rests_on_a_lower_bound(found):
     one, whole = row(found, "conv2", "forward"), row(found, "fc1", "forward")
-    assert (one.ratio, one.achieved, one.whole_estimate) == (None, None, None)
+    assert (one.ratio, one.achieved, one.complete_estimated_flops) == (None, None, None)
     assert one.ratio_at_most == 0.5  # half of the known multiply-adds were executed
     assert found.judgement.get_row_causes(BATCH, "conv2", "forward").unexplained is None
     assert (whole.ratio, whole.ratio_at_most) == (1, None)
@@ -66,14 +66,14 @@ def test_no_ratio_rate_or_verdict_rests_on_a_lower_bound(found):
 
 
 def test_the_utilisation_of_a_step_is_not_worked_out_from_a_part(found):
-    (step,) = found.roofline.select_points_of_level("run")
+    (step,) = found.roofline.select_points_by_work_level("run")
     known = 6 * sum(
         synthetic.macs(layer, BATCH) for layer in synthetic.LAYERS
     ) - 2 * synthetic.macs("conv1", BATCH)
     names = "linalg_matrix_exp (forward), linalg_matrix_exp (backward)"
     assert (step.mfu, step.traffic.estimated) == (None, None)
     assert step.traffic.paper_why == f"at least {known:,} estimated FLOPs; not included: {names}"
-    layer = found.roofline.get_row_point(BATCH, "conv2", "forward")
+    layer = found.roofline.get_ledger_row_point(BATCH, "conv2", "forward")
     assert layer is not None and layer.mfu is None and layer.hfu
 
 
@@ -102,14 +102,14 @@ def test_the_page_and_the_terminal_say_at_least_and_at_most(found):
     cells = group.lines[0].cells
     estimate, ratio, achieved = cells["estimate"], cells["ratio"], cells["estimate / time"]
     assert estimate.text.startswith("≥ ")
-    assert format_all_digits(KNOWN["forward"], "FLOP") in (estimate.title or "")
+    assert format_integer_or_six_digits(KNOWN["forward"], "FLOP") in (estimate.title or "")
     assert "without linalg_matrix_exp (forward)" in (estimate.title or "")
     assert ratio.text == "≤ 0.50" and "at most" in (ratio.title or "")
     assert achieved.value is None and achieved.title == "the estimate is a lower bound"
     assert group.note == f"the estimate is a lower bound: {WHY}"
     assert group.lines[0].bar is None
     views = View(chapters=build_ledger_row_views(found, LedgerViewOptions()))
-    text = printed(draw_view(views, 150), 150)
+    text = printed(draw_view_on_terminal(views, 150), 150)
     (line,) = [line for line in text.splitlines() if re.match("conv2 +forward", line)]
     assert "≥ 1.36 G" in line and "≤ 0.50" in line
 
@@ -154,6 +154,6 @@ def test_json_and_data_frame_carry_the_bound_and_the_names(found):
 def test_the_terminal_shows_the_estimate_with_or_without_a_batch_size(batch):
     timed = replace(runs()[0], batch_size=batch)
     view = View(chapters=build_ledger_row_views(analysed(timed), LedgerViewOptions()))
-    text = printed(draw_view(view, 150), 150)
+    text = printed(draw_view_on_terminal(view, 150), 150)
     (line,) = [line for line in text.splitlines() if re.match("conv2 +forward", line)]
     assert "1.36 G" in line and "batch" not in text

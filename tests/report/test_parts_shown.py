@@ -6,9 +6,9 @@ from dataclasses import replace
 from perfctl.orchestrator.ledger.analysis import analyse_studies
 from perfctl.orchestrator.ledger.prepared import group_into_studies
 from perfctl.orchestrator.report.ledger.parts import (
-    build_cpu_timer_table,
-    build_devices_by_part_table,
-    build_variants_table,
+    build_cpu_time_vs_peak_minimum_table,
+    build_device_by_study_table,
+    build_variant_comparison_table,
 )
 from perfctl.records.report import Device, Step, Summary
 from tests.make import synthetic
@@ -48,7 +48,7 @@ def test_variants_have_a_column_each_and_the_parts_of_one_sweep_one_table():
         "steps": (Step(0, "test", None, None, None, 0.9), Step(1, "test", None, None, None, 0.95))
     }
     first, other = analysed({"device": V100, **test}, {"device": V100, **second()})
-    shown = lines(build_variants_table(first))
+    shown = lines(build_variant_comparison_table(first))
     parameters = synthetic.PARAMETERS
     assert shown["conv2 parameters"] == [f"{parameters['conv2'] + more:,}" for more in (0, 1)]
     assert shown["all parameters"] == [
@@ -57,8 +57,8 @@ def test_variants_have_a_column_each_and_the_parts_of_one_sweep_one_table():
     macs = synthetic.macs("conv2", BATCH)
     assert shown["conv2 forward, MAC"] == [f"{n * macs:,}" for n in (1, SECOND)]
     assert shown["last accuracy"] == ["95.00%", "–"]
-    assert build_variants_table(other) is None  # stands with the first of them
-    assert build_devices_by_part_table(first.parts) is None  # both ran on one device
+    assert build_variant_comparison_table(other) is None  # stands with the first of them
+    assert build_device_by_study_table(first.parts) is None  # both ran on one device
 
 
 def test_times_that_a_verdict_rules_out_have_no_ratio():
@@ -69,21 +69,24 @@ def test_times_that_a_verdict_rules_out_have_no_ratio():
         }
 
     slow, *_ = analysed(timed(100_000), {**second(), **timed(80_000)})
-    assert lines(build_variants_table(slow))["time / time of the first variant"] == [
+    assert lines(build_variant_comparison_table(slow))["time / time of the first variant"] == [
         "1.00",
         "refused",
     ]
     fair, *_ = analysed(timed(100_000), {**second(), **timed(250_000)})
-    assert lines(build_variants_table(fair))["time / time of the first variant"] == ["1.00", "2.50"]
+    assert lines(build_variant_comparison_table(fair))["time / time of the first variant"] == [
+        "1.00",
+        "2.50",
+    ]
 
 
 def test_one_variant_other_layers_and_other_batch_sizes_are_not_set_side_by_side():
     (alone,) = analysed({"device": V100})
-    assert build_variants_table(alone) is None
+    assert build_variant_comparison_table(alone) is None
     renamed = tuple(call._replace(layer=f"x{call.layer}") for call in synthetic.layer_calls(BATCH))
     for change in ({"layer_calls": renamed}, {"batch_size": 2 * BATCH}, {"layer_calls": ()}):
         first, *_ = analysed({"device": V100}, {"device": V100, "variant": "k=5", **change})
-        assert build_variants_table(first) is None
+        assert build_variant_comparison_table(first) is None
 
 
 def test_a_time_shorter_than_the_peak_allows_is_marked():
@@ -95,7 +98,7 @@ def test_a_time_shorter_than_the_peak_allows_is_marked():
         Summary("host_time:fc1:forward", 1e6, "ns"),
     )
     (found,) = analysed({"device": V100, "summaries": summaries})
-    table = build_cpu_timer_table(found)
+    table = build_cpu_time_vs_peak_minimum_table(found)
     assert table is not None
     places = {column.label: at for at, column in enumerate(table.columns)}
     ratios = [row[places["time / minimum"]] for row in table.rows]
@@ -113,7 +116,7 @@ def test_a_gpu_without_a_name_has_no_least_time_and_a_study_without_such_times_n
     nameless = replace(V100, name=None)
     summaries = (Summary("host_time:conv2:forward", 1000, "ns"),)
     (found,) = analysed({"device": nameless, "summaries": summaries})
-    table = build_cpu_timer_table(found)
+    table = build_cpu_time_vs_peak_minimum_table(found)
     assert table is not None and "least" not in {column.label for column in table.columns}
     (without,) = analysed({"device": V100})
-    assert build_cpu_timer_table(without) is None
+    assert build_cpu_time_vs_peak_minimum_table(without) is None

@@ -12,10 +12,10 @@ from perfctl.orchestrator.compare.speedup import (
     NetworkSpeedup,
     TimeToQuality,
 )
-from perfctl.orchestrator.ledger.arm_figures import EpochFigures, compute_arm_figures
-from perfctl.orchestrator.report.page.page import render_view
+from perfctl.orchestrator.ledger.arm_figures import EpochFigures, compute_figures_of_newest_run
+from perfctl.orchestrator.report.page.page import render_view_as_html
 from perfctl.orchestrator.report.speedup import build_speedup_tables, build_speedups_view
-from perfctl.orchestrator.report.view import draw_view
+from perfctl.orchestrator.report.view import draw_view_on_terminal
 from tests.make.synthetic import make_run
 from tests.report.outline import printed
 
@@ -23,7 +23,7 @@ HOSTILE = "<script>alert(1)</script>"
 
 
 def facts(label, *epochs, shortest=9.0):
-    unknown = compute_arm_figures(label, (make_run(),))
+    unknown = compute_figures_of_newest_run(label, (make_run(),))
     return replace(unknown, step_ns=10.0, step_range=(shortest, 11.0), epochs=epochs)
 
 
@@ -71,17 +71,17 @@ def test_a_speedup_stands_with_its_interval_else_the_reason_and_what_was_never_r
 
 def test_a_refused_speedup_shows_no_factor_and_says_why():
     found = study((), ("seed differs: cpu has 0, gpu has 1",))
-    page = render_view(build_speedups_view([found], has_charts=True))
+    page = render_view_as_html(build_speedups_view([found], has_charts=True))
     assert "gpu has no speedup: seed differs: cpu has 0, gpu has 1." in page
     assert ">Speedup<" not in page
     assert "Amdahl" not in page
 
 
 def test_names_are_escaped_and_the_same_study_gives_the_same_bytes():
-    page = render_view(build_speedups_view([study(LINES)], has_charts=True))
+    page = render_view_as_html(build_speedups_view([study(LINES)], has_charts=True))
     assert HOSTILE not in page
     assert "&lt;script&gt;alert(1)" in page
-    assert page == render_view(build_speedups_view([study(LINES)], has_charts=True))
+    assert page == render_view_as_html(build_speedups_view([study(LINES)], has_charts=True))
     assert not re.search(r"(?:src|href)=[\"']https?:", page), "the page works offline"
 
 
@@ -90,5 +90,5 @@ def test_unsteady_steps_are_said_steady_ones_are_not_and_no_heading_is_broken_wi
     said = " ".join((*view.notes, *(note for part in view.chapters for note in part.notes)))
     assert "The steps of gpu took between 2.00 ns and 11.0 ns" in said
     assert f"The steps of {HOSTILE}" not in said
-    text = printed(list(draw_view(view, 80)))
+    text = printed(list(draw_view_on_terminal(view, 80)))
     assert all(row[0].text in text for row in build_speedup_tables(study(LINES))[0].rows)

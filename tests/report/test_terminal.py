@@ -15,7 +15,7 @@ from perfctl.orchestrator.report.tables import (
     time_column,
 )
 from perfctl.orchestrator.report.text_tables import wrap_text
-from perfctl.orchestrator.report.view import View, draw_view
+from perfctl.orchestrator.report.view import View, draw_view_on_terminal
 from perfctl.records.report import Summary
 from tests.make import synthetic
 from tests.report.outline import printed, terminal_run
@@ -33,8 +33,8 @@ def test_a_wide_terminal_shows_more_columns_of_the_list_of_runs():
     facts |= {"device_name": "NVIDIA H100 80GB HBM3", "started_at": "2026-11-20T20:58:28.214+00:00"}
     facts |= {"status": "ok", "origin": "ingested", "duration_ns": 12_700_000_000}
     answer = query.build_runs_view([query.StoredRun(facts)])
-    assert "duration" not in printed(draw_view(answer, 80))
-    wide = printed(draw_view(answer, 120), 120)
+    assert "duration" not in printed(draw_view_on_terminal(answer, 80))
+    wide = printed(draw_view_on_terminal(answer, 120), 120)
     assert "12.7 s" in wide and "H100 80GB HBM3" in wide
 
 
@@ -48,7 +48,7 @@ def test_a_run_shows_findings_and_the_ledger():
 
 def test_a_sweep_shows_one_row_a_batch_size():
     runs = [synthetic.cpu_run(1, 16), synthetic.cpu_run(2, 64), synthetic.failed_run(3, 256)]
-    text = printed(draw_view(View(chapters=terminal.build_sweep_views(runs)), 80))
+    text = printed(draw_view_on_terminal(View(chapters=terminal.build_sweep_views(runs)), 80))
     assert [
         line.split()[0]
         for line in text.splitlines()

@@ -9,7 +9,7 @@ from perfctl.orchestrator.ledger.causes.rule import Cause
 from perfctl.orchestrator.report.findings import list_findings
 from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
 from perfctl.orchestrator.report.ledger.page import build_ledger_matrix, build_ledger_view
-from perfctl.orchestrator.report.ledger.trail import build_trails
+from perfctl.orchestrator.report.ledger.trail import build_figure_source_trails
 from tests.make import synthetic
 from tests.report.outline import analysed
 
@@ -19,7 +19,7 @@ def swept():
 
 
 def trail(found, key):
-    (one,) = (item for item in build_trails(found) if item.key == key)
+    (one,) = (item for item in build_figure_source_trails(found) if item.key == key)
     return one
 
 
@@ -34,8 +34,10 @@ def digits(text):
 
 def test_every_row_of_the_ledger_has_a_trail_whose_key_stays_the_same():
     found = swept()
-    keys = [item.key for item in build_trails(found)]
-    assert keys == [item.key for item in build_trails(swept())] and len(set(keys)) == len(keys)
+    keys = [item.key for item in build_figure_source_trails(found)]
+    assert keys == [item.key for item in build_figure_source_trails(swept())] and len(
+        set(keys)
+    ) == len(keys)
     assert {f"{row.layer_label}/{row.direction}/{row.batch}" for row in found.ledger.rows} <= set(
         keys
     )
@@ -65,7 +67,7 @@ def test_the_first_step_is_the_ratio_of_the_ledger_and_the_sum_of_the_kernels_is
 
 def test_the_source_names_the_report_the_launches_and_a_query_for_their_rows():
     found = swept()
-    counting = found.study.get_batch(64).counting_run
+    counting = found.study.get_batch(64).counted_or_derived_run
     assert counting is not None
     mine = [
         kernel.launch for kernel, key in counting.measured_launches if key == ("conv2", "forward")
@@ -101,7 +103,7 @@ def test_a_verdict_on_the_sweep_has_a_trail_and_the_finding_leads_to_it():
     assert [digits(line)[-1] for line in paper.lines] == [
         2 * synthetic.macs("conv2", batch) for batch in (16, 64)
     ]
-    known = {item.key for item in build_trails(judged)}
+    known = {item.key for item in build_figure_source_trails(judged)}
     shown = {item.trail for item in list_findings(judged)} - {None}
     assert "sweep/wrong-window" in shown and shown <= known
 

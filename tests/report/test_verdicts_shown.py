@@ -13,14 +13,14 @@ from perfctl.orchestrator.ledger.causes.rule import Cause
 from perfctl.orchestrator.report.ledger.cause_sentences import FIXES, SENTENCES
 from perfctl.orchestrator.report.ledger.causes import (
     describe_cause,
-    describe_causes_of_rows,
+    describe_causes_by_rule,
     describe_fix,
-    describe_unexplained_share,
+    describe_unexplained_difference_share,
 )
 from perfctl.orchestrator.report.ledger.page import build_ledger_view
 from perfctl.orchestrator.report.ledger.rows import list_ledger_rows, list_sweep_causes
 from perfctl.orchestrator.report.terminal import LedgerViewOptions, build_run_group_views
-from perfctl.orchestrator.report.view import View, draw_view
+from perfctl.orchestrator.report.view import View, draw_view_on_terminal
 from tests.make import synthetic
 from tests.report.outline import analysed, printed
 
@@ -44,7 +44,7 @@ def judged():
 def test_one_reason_a_rule_tells_the_other_batch_sizes_and_rows_that_nobody_judged_say_nothing():
     found = judged()
     rows = [row for row in found.ledger.rows if row.name == "conv2 forward"]
-    (reason,) = describe_causes_of_rows(rows, found.judgement)
+    (reason,) = describe_causes_by_rule(rows, found.judgement)
     assert (
         reason.sentence
         == "conv2 forward at batch 16 skips the filter taps that fall on the padding: 0.440 "
@@ -53,19 +53,19 @@ def test_one_reason_a_rule_tells_the_other_batch_sizes_and_rows_that_nobody_judg
     assert reason.numbers == "predicts 0.440 times the estimate, explains 90.0% of the difference"
     assert reason.elsewhere == "also at batch 64 (predicts 0.440 to 0.460)"
     assert (
-        describe_unexplained_share(rows, found.judgement)
+        describe_unexplained_difference_share(rows, found.judgement)
         == "Unexplained: 10.0% to 30.0% of the difference."
     )
     rows = [row for row in found.ledger.rows if row.name == "fc1 forward"]
     assert (
-        describe_causes_of_rows(rows, found.judgement) == ()
-        and describe_unexplained_share(rows, found.judgement) is None
+        describe_causes_by_rule(rows, found.judgement) == ()
+        and describe_unexplained_difference_share(rows, found.judgement) is None
     )
 
 
 def test_the_terminal_numbers_the_verdicts_and_the_page_groups_carry_the_same_words():
     text = printed(
-        draw_view(
+        draw_view_on_terminal(
             View(chapters=build_run_group_views(judged(), LedgerViewOptions(is_explained=True))), 80
         )
     )
@@ -99,7 +99,9 @@ def test_the_terminal_prints_outside_of_layers_in_full():
     calls = (*calls, calls[0]._replace(layer=""))
     runs = (replace(run, layer_calls=calls) for run in synthetic.gpu_pair(1, 16))
     shape = LedgerViewOptions(has_all_rows=True)
-    text = printed(draw_view(View(chapters=build_run_group_views(analysed(*runs), shape)), 80))
+    text = printed(
+        draw_view_on_terminal(View(chapters=build_run_group_views(analysed(*runs), shape)), 80)
+    )
     assert re.search("^outside of layers +forward", text, re.MULTILINE)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.report.page.page import render_view
+from perfctl.orchestrator.report.page.page import render_view_as_html
 from perfctl.orchestrator.report.page.sections import build_report_view
 from perfctl.records.run import Run
 
@@ -25,7 +25,7 @@ on_a_screen_and_a_phone = pytest.mark.parametrize(
 def write_page(folder: Path, runs: Sequence[Run]) -> Path:
     """Write the HTML report of these runs."""
     file = folder / "page.html"
-    page = render_view(build_report_view(runs, generated_at=WHEN), "run.html")
+    page = render_view_as_html(build_report_view(runs, generated_at=WHEN), "run.html")
     file.write_text(page, encoding="utf-8")
     return file
 

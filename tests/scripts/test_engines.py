@@ -12,8 +12,8 @@ from perfctl.orchestrator.counts.hardware.machines import find_device, parse_dev
 from perfctl.orchestrator.predict import generation
 from perfctl.orchestrator.predict.answer import ENGINES
 from perfctl.orchestrator.predict.generation import GenerationStepWork
-from perfctl.orchestrator.predict.published import list_table_machines
-from perfctl.orchestrator.predict.step_parts import get_peak_flops
+from perfctl.orchestrator.predict.published import list_board_table_machines
+from perfctl.orchestrator.predict.step_parts import get_peak_flops_or_raise
 from scripts.proof.accuracy.engines.engine_rows import SHAPES, Shape, at_once, rows, step
 
 FIT = generation.load_engine_fit()
@@ -24,7 +24,7 @@ SMALL = Shape("", 4, 256, 128, 3 * 512, 1000, 7)
 def seconds(work, machine, precision="fp16"):
     """None where the machine cannot compute in the precision."""
     try:
-        return generation.predict_engine_seconds(FIT.costs, work, precision, machine)
+        return generation.predict_engine_step_seconds(FIT.costs, work, precision, machine)
     except ValueError:
         return None
 
@@ -32,7 +32,7 @@ def seconds(work, machine, precision="fp16"):
 def machines(precision):
     return [
         machine
-        for machine in list_table_machines()
+        for machine in list_board_table_machines()
         if seconds(step(SMALL, 1, 1, 9, precision), machine, precision)
     ]
 
@@ -61,7 +61,11 @@ def test_a_device_is_never_slower_than_one_whose_peaks_are_all_lower(precision):
     ]
     known = [
         (
-            (get_peak_flops(one, precision), get_peak_flops(one, "fp16"), one.bytes_per_second),
+            (
+                get_peak_flops_or_raise(one, precision),
+                get_peak_flops_or_raise(one, "fp16"),
+                one.bytes_per_second,
+            ),
             [seconds(work, one, precision) or 0.0 for work in works],
             one.name,
         )
@@ -91,7 +95,7 @@ def test_fp8_is_at_least_as_fast_as_fp16_and_refused_where_the_chip_has_none():
             assert eight <= sixteen, machine.name
     assert compared > 30
     with pytest.raises(ValueError, match="A100 SXM4 80 GB has no fast fp8"):
-        generation.predict_engine_seconds(
+        generation.predict_engine_step_seconds(
             FIT.costs, step(LLAMA, 1, 1, 9, "fp8"), "fp8", find_device("A100 SXM4 80 GB").machine
         )
 
@@ -114,7 +118,7 @@ def test_no_prediction_is_below_the_roofline():
         for machine in machines(precision):
             for batch, tokens, context in ((1, 1, 1), (512, 1, 4096), (8, 4096, 4096)):
                 work = step(LLAMA, batch, tokens, context, precision)
-                assert generation.compute_engine_floor(work, precision, machine) <= (
+                assert generation.compute_engine_step_floor_seconds(work, precision, machine) <= (
                     seconds(work, machine, precision) or 0.0
                 )
 
@@ -141,7 +145,7 @@ def test_the_range_is_wider_on_devices_that_were_not_measured_and_the_answer_say
     work = step(LLAMA, 1, 1, 512, "fp16")
     for prefill in (True, False):
         widths = [
-            generation.compute_engine_interval(FIT, machine, prefill)
+            generation.compute_engine_interval_factor(FIT, machine, prefill)
             for machine in (known, alike, unlike)
         ]
         assert widths == sorted(set(widths))
@@ -159,7 +163,9 @@ def test_the_range_is_wider_on_devices_that_were_not_measured_and_the_answer_say
 
 def test_the_nearest_published_run_is_one_of_the_same_device_and_precision_where_there_is_one():
     asked = SimpleNamespace(batch=64, prompt=128, generate=127, parameters=6.05e9)
-    near = generation.find_nearest_engine_run(FIT, find_device("L40S").machine, "fp8", asked)
+    near = generation.find_nearest_published_engine_run(
+        FIT, find_device("L40S").machine, "fp8", asked
+    )
     assert near is not None
     assert (near.device, near.precision, near.prompt, near.generate, near.batch) == (
         "L40S",

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.store import database, query, read
-from perfctl.orchestrator.store.write import delete_cascading, write_derived_counts
+from perfctl.orchestrator.store.write import delete_rows_cascading, replace_derived_counts
 from perfctl.parsers import ReportError, parse
 from perfctl.records.bulk import ColumnRecords, SqlKernels
 from perfctl.records.report import (
@@ -88,7 +88,7 @@ def test_derived_counts_come_back_by_launch_and_mark_what_no_counter_measured(wr
     with_kernels(writing)  # so that a launch's number is not its row's
     run_id = with_kernels(writing)
     ((name_id,),) = writing.execute("SELECT id FROM kernel_name WHERE run_id = ?", (run_id,))
-    assert write_derived_counts(writing, run_id, iter(COUNTS), {name_id: "gemm"}) == 4
+    assert replace_derived_counts(writing, run_id, iter(COUNTS), {name_id: "gemm"}) == 4
     assert read.read_derived_counts(writing, run_id) == [*COUNTS[1:], COUNTS[0]]
     assert rows(writing, "derived_rule") == 3
     assert [kernel.source for kernel in read.load_run(writing, run_id).report.kernels] == [
@@ -107,15 +107,15 @@ def test_derived_counts_come_back_by_launch_and_mark_what_no_counter_measured(wr
 def test_counts_that_an_earlier_release_read_from_code_come_back_with_their_run(writing):
     run_id = with_kernels(writing)
     of_code = DerivedCount(1, "FADD", 64, f"{CODE}: 1 per thread")
-    write_derived_counts(writing, run_id, [*COUNTS, of_code])
+    replace_derived_counts(writing, run_id, [*COUNTS, of_code])
     assert read.load_run(writing, run_id).code_counts == (of_code,)
 
 
 def test_derived_counts_written_again_take_the_place_of_the_first(writing):
     other, run_id = with_kernels(writing), with_kernels(writing)
     for number in (other, run_id):
-        write_derived_counts(writing, number, COUNTS)
-    write_derived_counts(writing, run_id, COUNTS[:1])
+        replace_derived_counts(writing, number, COUNTS)
+    replace_derived_counts(writing, run_id, COUNTS[:1])
     assert read.read_derived_counts(writing, run_id) == COUNTS[:1]
     assert len(read.read_derived_counts(writing, other)) == 4
     assert [kernel.source for kernel in read.load_run(writing, run_id).report.kernels] == [
@@ -130,10 +130,10 @@ def test_a_derived_count_of_a_launch_that_is_not_there_is_refused_and_nothing_is
 ):
     with_kernels(writing)
     run_id = with_kernels(writing)
-    write_derived_counts(writing, run_id, COUNTS)
+    replace_derived_counts(writing, run_id, COUNTS)
     before = list(writing.iterdump())
     with pytest.raises(ValueError, match=f"run {run_id} does not have"):
-        write_derived_counts(writing, run_id, [DerivedCount(launch, "FFMA", 1, RULE)])
+        replace_derived_counts(writing, run_id, [DerivedCount(launch, "FFMA", 1, RULE)])
     assert list(writing.iterdump()) == before
 
 
@@ -162,7 +162,7 @@ def test_counters_of_instructions_are_summed_by_line_or_where_no_line_is_known_b
         SourceLine("relu", None, None, None, 0, 1, 5, None, None, "MOV", None),
     ]
     assert (rows(writing, "source_counter"), rows(writing, "source_file")) == (8, 2)
-    assert query.count_rows(writing, "source_counter", [run_id + 1]) == 0
+    assert query.count_table_rows(writing, "source_counter", [run_id + 1]) == 0
 
 
 @pytest.mark.parametrize("by_perfctl", [True, False])
@@ -176,7 +176,7 @@ def test_a_run_that_is_deleted_takes_operators_stacks_and_derived_counts_along(w
     report = replace(report, collectives=[Collective("all_reduce")], source_counters=counters)
     numbers = [write(writing, report).run_id for _ in range(2)]
     for number in numbers:
-        write_derived_counts(writing, number, COUNTS)
+        replace_derived_counts(writing, number, COUNTS)
     tables = (
         "op_instance",
         "op_signature",
@@ -189,7 +189,7 @@ def test_a_run_that_is_deleted_takes_operators_stacks_and_derived_counts_along(w
     )
     before = {table: rows(writing, table) for table in tables}
     if by_perfctl:
-        delete_cascading(writing, "run", "id = ?", numbers[:1])
+        delete_rows_cascading(writing, "run", "id = ?", numbers[:1])
     else:
         writing.execute("DELETE FROM run WHERE id = ?", numbers[:1])
     assert {table: 2 * rows(writing, table) for table in tables} == before
@@ -205,13 +205,13 @@ def test_the_new_tables_are_listed_with_their_columns_and_can_be_limited_to_runs
         collectives=[Collective("all_reduce", "tp")],
     )
     first, second = (write(writing, report).run_id for _ in range(2))
-    write_derived_counts(writing, first, COUNTS)
+    replace_derived_counts(writing, first, COUNTS)
     listed = {"api_call", "op_call", "collective", "advice", "derived_count", "stack"}
-    assert listed <= set(query.list_table_names())
+    assert listed <= set(query.list_public_table_names())
     assert not {"op_instance", "op_signature", "derived_value", "derived_rule"} & set(
-        query.list_table_names()
+        query.list_public_table_names()
     )
-    counted = {table: query.count_rows(writing, table, [second]) for table in listed}
+    counted = {table: query.count_table_rows(writing, table, [second]) for table in listed}
     assert counted == {
         "api_call": 0,
         "op_call": 1,

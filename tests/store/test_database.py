@@ -8,7 +8,7 @@ from perfctl import __version__
 from perfctl.orchestrator.errors import StoreError
 from perfctl.orchestrator.store import database
 from perfctl.orchestrator.store.schema import VERSION, describe_store_tables, describe_store_views
-from perfctl.orchestrator.store.write import write_in_transaction
+from perfctl.orchestrator.store.write import write_in_transaction_without_triggers
 from tests.make.stored import execute
 
 
@@ -106,7 +106,7 @@ def test_a_folder_and_a_file_that_is_not_there_are_no_stores(path):
 
 
 def test_a_transaction_that_fails_leaves_nothing(writing):
-    with pytest.raises(KeyError), write_in_transaction(writing):
+    with pytest.raises(KeyError), write_in_transaction_without_triggers(writing):
         writing.execute("INSERT INTO store_info VALUES ('half', 'written')")
         raise KeyError
     assert writing.execute("SELECT count(*) FROM store_info WHERE key = 'half'").fetchone() == (0,)
@@ -137,7 +137,7 @@ def _write(path, name="a device"):
 
 
 def _write_nothing(path):
-    with database.remove_if_empty(path), database.open_store_for_writing(path):
+    with database.remove_new_empty_store_on_exit(path), database.open_store_for_writing(path):
         pass
 
 
@@ -153,7 +153,7 @@ def test_a_new_store_in_which_nothing_was_stored_goes_again(path):
 
 def test_an_empty_store_stays_where_it_was_there_before_or_another_process_uses_it(path):
     first = ExitStack()
-    first.enter_context(database.remove_if_empty(path))
+    first.enter_context(database.remove_new_empty_store_on_exit(path))
     first.enter_context(database.open_store_for_writing(path))
     with database.open_store_for_writing(path) as second:
         first.close()
@@ -164,7 +164,10 @@ def test_an_empty_store_stays_where_it_was_there_before_or_another_process_uses_
 
 
 def test_a_new_store_stays_with_its_first_row_and_in_wal_mode(path):
-    with database.remove_if_empty(path), database.open_store_for_writing(path) as connection:
+    with (
+        database.remove_new_empty_store_on_exit(path),
+        database.open_store_for_writing(path) as connection,
+    ):
         connection.execute("INSERT INTO device (name, kind) VALUES ('first', 'gpu')")
     assert _names(path) == ["first"]
     with database.open_store_for_reading(path) as connection:

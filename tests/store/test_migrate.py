@@ -219,7 +219,7 @@ def _die_in(path, step):
         migrate._replace_with_copy = replace_and_die
     else:
         setattr(migrate, step, die)
-    migrate.migrate_store(path)
+    migrate.migrate_store_from_1_0(path)
 
 
 @pytest.mark.parametrize(

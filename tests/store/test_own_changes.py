@@ -11,7 +11,7 @@ import pytest
 
 from perfctl.orchestrator.errors import StoreError, StoreNote
 from perfctl.orchestrator.store import database, read
-from perfctl.orchestrator.store.write import write_in_transaction
+from perfctl.orchestrator.store.write import write_in_transaction_without_triggers
 from perfctl.records.report import (
     Counter,
     Gap,
@@ -110,7 +110,10 @@ def test_triggers_of_tables_of_ones_own_stay_and_are_not_named(store):
 
 
 def _die_while_triggers_are_away(path):
-    with database.open_store_for_writing(path) as connection, write_in_transaction(connection):
+    with (
+        database.open_store_for_writing(path) as connection,
+        write_in_transaction_without_triggers(connection),
+    ):
         connection.execute("DELETE FROM step")
         assert connection.execute(
             "SELECT count(*) FROM sqlite_master WHERE type = 'trigger'"
@@ -122,7 +125,7 @@ def test_after_an_error_or_a_kill_in_the_middle_the_triggers_are_where_they_were
     change(store, "CREATE TRIGGER t AFTER INSERT ON run BEGIN DELETE FROM gap; END")
     before = rows(store, "SELECT name, sql FROM sqlite_master")
     with database.open_store_for_writing(store) as connection:
-        with pytest.raises(KeyError), write_in_transaction(connection):
+        with pytest.raises(KeyError), write_in_transaction_without_triggers(connection):
             connection.execute("DELETE FROM step")
             raise KeyError
         assert connection.execute("SELECT count(*) FROM step").fetchone() == (2,)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfctl import redact
-from perfctl.orchestrator.store.write import write_derived_counts
+from perfctl.orchestrator.store.write import replace_derived_counts
 from perfctl.records.report import (
     ApiCall,
     Collective,
@@ -223,7 +223,7 @@ def test_impossible_values_are_null_with_a_gap_and_others_stay(writing, fields, 
 def test_a_negative_derived_count_is_null_with_a_gap(writing):
     report = Report("nsys", Path("r"), "made", kernels=[Kernel(0, "k"), Kernel(1, "k")])
     counts = [DerivedCount(launch, "FFMA", value, "rule") for launch, value in ((0, -1), (1, 0))]
-    write_derived_counts(writing, write(writing, report).run_id, counts)
+    replace_derived_counts(writing, write(writing, report).run_id, counts)
     assert writing.execute("SELECT value FROM derived_count").fetchall() == [(None,), (0,)]
     assert writing.execute("SELECT quantity FROM gap").fetchall() == [("derived_count.value",)]
 

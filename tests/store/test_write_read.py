@@ -10,7 +10,11 @@ import pytest
 
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.read import TABLES
-from perfctl.orchestrator.store.write import NUMBERED, WrittenRun, replace_user_facts
+from perfctl.orchestrator.store.write import (
+    NUMBERED,
+    WrittenRun,
+    replace_parameters_and_expectations,
+)
 from perfctl.records.errors import ReportError
 from perfctl.records.paper import LayerCall, OpShape
 from perfctl.records.report import Counter, Device, Kernel, Report
@@ -106,8 +110,8 @@ def test_everything_that_goes_in_comes_out_again(writing):
     write(writing, full_report(), artifact_sha256="cd" * 32)
     written = write(writing, full_report(), parameters=PARAMETERS)
     parameters = (*PARAMETERS, Parameter("batch", "16", 16.0))
-    assert read.load_run_outline(writing, written.run_id).parameters == parameters
-    replace_user_facts(writing, written.run_id, parameters, EXPECTATIONS)
+    assert read.load_run_without_report_rows(writing, written.run_id).parameters == parameters
+    replace_parameters_and_expectations(writing, written.run_id, parameters, EXPECTATIONS)
     run = read.load_run(writing, written.run_id)
     expected = full_report()
     for field in Report.__dataclass_fields__:
@@ -121,7 +125,7 @@ def test_everything_that_goes_in_comes_out_again(writing):
     assert run.layer_calls == CALLS
     assert run.parameters == parameters
     assert run.expectations == EXPECTATIONS
-    assert read.load_run_outline(writing, written.run_id).parameters == run.parameters
+    assert read.load_run_without_report_rows(writing, written.run_id).parameters == run.parameters
     assert (written.op_calls, run.host) == (3, "node7")
     assert (run.workload, run.batch_size, run.device) == ("mnist_cnn", 16, expected.devices[0])
     assert (
@@ -178,7 +182,13 @@ def test_the_newest_run_of_each_kind_stands_for_the_older_ones(writing):
         ).run_id
         for number, value in enumerate(("256", "512", "512"))
     ]
-    assert read.list_run_ids(writing, latest_of_each=True) == [new, other, *foreign, small, large]
+    assert read.list_run_ids(writing, latest_per_configuration=True) == [
+        new,
+        other,
+        *foreign,
+        small,
+        large,
+    ]
     assert read.list_repeat_ids(writing, large) == [large - 1]
     assert read.list_run_ids(writing)[:2] == [old, new]
 
@@ -192,8 +202,10 @@ def test_a_later_run_replaces_one_that_is_no_more_complete(writing):
         path = f"{folder}/b16/report.sqlite"
         run = write(writing, full_report(), artifact=path, artifact_sha256=str(number), **facts)
         newest += [run.run_id] if number != 4 else []
-        assert read.list_run_ids(writing, latest_of_each=True) == [newest[-1]]
-    assert read.list_run_ids(writing, folder="b/", latest_of_each=True) == [run.run_id]
+        assert read.list_run_ids(writing, latest_per_configuration=True) == [newest[-1]]
+    assert read.list_run_ids(writing, artifact_folder="b/", latest_per_configuration=True) == [
+        run.run_id
+    ]
 
 
 def _write_many(path, mark):

@@ -19,9 +19,9 @@ from perfctl.orchestrator.predict.bench import (
     MEMORY,
     TIME,
     SizeObservation,
-    list_observations,
-    relate_all_sizes,
-    relate_size,
+    correlate_quantities_with_sizes,
+    correlate_quantity_with_size,
+    list_size_observations,
 )
 from perfctl.orchestrator.statistics import compute_fisher_interval
 from tests.studies.asking import ask
@@ -44,25 +44,28 @@ def observed(count, family="vgg"):
 
 
 def test_a_power_law_has_rank_correlation_1_its_exponent_and_no_interval():
-    found = relate_size("vgg", TIME, "parameters", observed(12))
+    found = correlate_quantity_with_size("vgg", TIME, "parameters", observed(12))
     assert found.ranked is not None
     assert (found.ranked.value, found.ranked.interval) == (pytest.approx(1.0), None)
     assert found.exponent == pytest.approx(2)
     assert (found.points, found.networks, found.has_few_points) == (12, 12, False)
-    falling = relate_size("vgg", TIME, "width", observed(9)).ranked
+    falling = correlate_quantity_with_size("vgg", TIME, "width", observed(9)).ranked
     assert falling is not None
     assert (falling.value, falling.interval) == (pytest.approx(-1.0), None)
 
 
 def test_fewer_than_10_points_are_marked_and_what_does_not_vary_has_a_reason():
-    assert relate_size("vgg", TIME, "parameters", observed(9)).has_few_points
-    found = relate_size("vgg", TIME, "batch", observed(9))
+    assert correlate_quantity_with_size("vgg", TIME, "parameters", observed(9)).has_few_points
+    found = correlate_quantity_with_size("vgg", TIME, "batch", observed(9))
     assert (found.ranked, found.linear, found.reason) == (None, None, "it is equal in every point")
-    assert relate_size("vgg", MEMORY, "batch", observed(9)).reason == "no point has both values"
+    assert (
+        correlate_quantity_with_size("vgg", MEMORY, "batch", observed(9)).reason
+        == "no point has both values"
+    )
 
 
 def test_depth_and_width_are_not_compared_across_families():
-    rows = relate_all_sizes([*observed(5), *observed(5, "mlp")])
+    rows = correlate_quantities_with_sizes([*observed(5), *observed(5, "mlp")])
     assert {row.size for row in rows if row.family == "vgg"} == {"parameters", "width", "batch"}
     assert "width" not in {row.size for row in rows if row.family == "all"}
     assert next(row.points for row in rows if (row.family, row.size) == ("all", "parameters")) == 10
@@ -91,7 +94,7 @@ def test_the_interval_holds_the_true_correlation_19_times_of_20():
             x = dice.gauss(0, 1)
             y = true * x + math.sqrt(1 - true**2) * dice.gauss(0, 1)
             made.append(SizeObservation("vgg", str(number), 1, {"width": x + 9}, {TIME: y + 9}))
-        interval = (relate_size("vgg", TIME, "width", made).linear or (0, None))[1]
+        interval = (correlate_quantity_with_size("vgg", TIME, "width", made).linear or (0, None))[1]
         assert interval is not None
         held += interval[0] <= true <= interval[1]
     assert abs(held / 400 - 0.95) < 3 * math.sqrt(0.05 * 0.95 / 400)
@@ -99,7 +102,7 @@ def test_the_interval_holds_the_true_correlation_19_times_of_20():
 
 def test_sizes_of_a_point_are_its_plans_and_memory_is_what_the_steps_added():
     point = next(one for one in load_bench_points(file=BENCH) if one.family == "vgg")
-    (found,) = list_observations([point])
+    (found,) = list_size_observations([point])
     settings = dict(word.split("=") for word in point.model.partition(":")[2].split(","))
     assert (found.sizes["depth"], found.sizes["width"]) == (
         float(settings["depth"]),

@@ -16,8 +16,8 @@ from perfctl.orchestrator.ingest import sweep as sweeps
 from perfctl.orchestrator.launch.sweep.folders import SweepSetting
 from perfctl.orchestrator.launch.sweep.request import RunResult
 from perfctl.orchestrator.launch.sweep.study import list_study_sweeps, split_study_into_parts
-from perfctl.orchestrator.ledger.network import group_into_networks
-from perfctl.orchestrator.stored_runs import load_newest_runs
+from perfctl.orchestrator.ledger.network import group_workload_runs_into_networks
+from perfctl.orchestrator.stored_runs import load_latest_runs_per_configuration
 from perfctl.workloads.data import mnist
 from perfctl.workloads.models import mnist_cnn
 from perfctl.workloads.run import loop
@@ -189,9 +189,11 @@ def test_a_finding_never_ends_within_a_reason(both):
 def test_the_published_counter_stands_beside_paper_and_what_its_launch_executed(tmp_path):
     asked = ask("flops", tmp_path, layer="conv2", source=EXAMPLE)
     actions.run_study(asked)
-    (first, *_) = group_into_networks(load_newest_runs(tmp_path / "perfctl.db"))
+    (first, *_) = group_workload_runs_into_networks(
+        load_latest_runs_per_configuration(tmp_path / "perfctl.db")
+    )
     adds = 1000 * 64 * 24 * 24  # one per output of a test batch of 1,000
-    for point in first.list_points_of_layer("conv2"):
+    for point in first.list_layer_points_by_batch("conv2"):
         assert point.estimated.value == 2 * conv2_macs(FIRST, point.batch)
         assert (point.loose.flops, point.loose.names) == (adds, ("FADD",))
         # FFMA, FMUL and FADD of the same launch
@@ -286,7 +288,7 @@ def test_a_part_that_fails_leaves_the_others_and_is_named(recorded, tmp_path, mo
             ingest_paths([recorded / "first"], request.store_path)
         return sweeps.Swept(request, request.store_path, results)
 
-    monkeypatch.setattr(sweeps, "run_sweep", run_sweep)
+    monkeypatch.setattr(sweeps, "run_and_store_sweep", run_sweep)
     asked = ask("flops", tmp_path, batches=(BATCH,), batch=BATCH, device="cpu")
     result = actions.run_study(asked)
     assert dict(result.page.missing)["profile"] == f"batch {BATCH}: failed, no memory"

@@ -13,8 +13,8 @@ from perfctl.orchestrator.launch.sweep.study import (
 )
 from perfctl.orchestrator.report.page.records import LONGEST
 from perfctl.orchestrator.report.studies import inference_fields
-from perfctl.orchestrator.report.studies.inference import build_inference_subject
-from perfctl.orchestrator.report.studies.records import assemble_study_view, write_study_markdown
+from perfctl.orchestrator.report.studies.inference import build_inference_study
+from perfctl.orchestrator.report.studies.records import assemble_study_view, render_study_markdown
 from perfctl.records.report import Gap, Step, Summary
 from tests.make import synthetic
 from tests.studies.asking import ask, find_table
@@ -52,9 +52,7 @@ def answers(batch, compute, model="resnet18", images=200, **changes):
 
 def page(*runs):
     content = read_study_definition("inference").content
-    return assemble_study_view(
-        "inference", content, {"inference": build_inference_subject(runs, {})}
-    )
+    return assemble_study_view("inference", content, {"inference": build_inference_study(runs, {})})
 
 
 def table(study, start):
@@ -104,7 +102,7 @@ def test_findings_are_short_and_point_at_a_chapter_of_the_page():
     assert study.findings
     assert all(len(one.text) <= LONGEST and one.evidence in keys for one in study.findings)
     names = re.findall(
-        r"charts/(\S+)-", write_study_markdown(study, [f"{key}-x.png" for key in keys])
+        r"charts/(\S+)-", render_study_markdown(study, [f"{key}-x.png" for key in keys])
     )
     assert set(names) == keys
 
@@ -264,7 +262,7 @@ def test_the_parts_for_a_batch_system_are_commands_that_exist(perfctl):
 def test_one_real_study_is_measured_resumed_and_written(perfctl, monkeypatch):
     pytest.importorskip("torchvision")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setattr(inference_fields, "explain_busy_cpu", lambda runs: None)
+    monkeypatch.setattr(inference_fields, "explain_cpu_contention", lambda runs: None)
     words = [
         "--quick",
         "--models",

@@ -19,12 +19,12 @@ from perfctl.orchestrator.compare.speedup import (
     UncertainGain,
 )
 from perfctl.orchestrator.launch.sweep.study import split_study_into_parts
-from perfctl.orchestrator.ledger.arm_figures import compute_arm_figures
+from perfctl.orchestrator.ledger.arm_figures import compute_figures_of_newest_run
 from perfctl.orchestrator.report.page.records import LONGEST
 from perfctl.orchestrator.report.speedup import (
     WHICH,
-    build_gain_cells,
-    build_gain_sentence_finding,
+    build_speedup_finding,
+    build_time_speedup_interval_cells,
     list_speedup_notes,
 )
 from tests.make.synthetic import make_run
@@ -45,7 +45,7 @@ SMALL = (
 def quiet():
     """Other programs beside the tests are no matter of the study."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compared, "explain_busy_cpu", lambda runs: None)
+        patch.setattr(compared, "explain_cpu_contention", lambda runs: None)
         yield
 
 
@@ -111,7 +111,7 @@ def test_a_gpu_that_is_not_here_is_said_and_ways_of_the_cpu_are_compared(made, t
     )
     assert f"--from: {nowhere} does not exist" in capsys.readouterr().err
     asked = ask("speedup", tmp_path, quick=True, devices="cpu,cuda")
-    request, _ = resolve_devices_and_list_missing(asked, is_planned=True)
+    request, _ = resolve_devices_and_list_missing(asked, runs_on_other_machines=True)
     labels = [label for label, _ in split_study_into_parts(request).parts]
     assert labels == ["unet on cpu", "unet on cuda", "lstm on cpu", "lstm on cuda"], (
         "commands for a machine with a GPU"
@@ -120,7 +120,7 @@ def test_a_gpu_that_is_not_here_is_said_and_ways_of_the_cpu_are_compared(made, t
 
 def speedup_of(*lines):
     other = ArmComparison("cuda", (), (), lines, ())
-    arms = tuple(compute_arm_figures(label, (make_run(),)) for label in ("cpu", "cuda"))
+    arms = tuple(compute_figures_of_newest_run(label, (make_run(),)) for label in ("cpu", "cuda"))
     return NetworkSpeedup("unet", 16, "cpu", arms, (other,), ()), other
 
 
@@ -187,7 +187,7 @@ LITTLE = "is 1.16 times faster than CPU by complete epochs (1.12 to 1.21, 5 and 
     ],
 )
 def test_a_headline_states_the_factor_and_what_follows(lines, text, is_warning):
-    found = build_gain_sentence_finding(*speedup_of(*lines), "unet")
+    found = build_speedup_finding(*speedup_of(*lines), "unet")
     assert (found.text, found.warning) == (f"U-Net: GPU {text}.", is_warning)
 
 
@@ -202,13 +202,13 @@ def test_a_headline_has_at_most_140_characters_and_a_warning_stays_complete():
     long = replace(
         other, label="cuda:bf16 (NVIDIA GeForce RTX 4090 Laptop GPU of a very long product name)"
     )
-    assert len(build_gain_sentence_finding(study, long, "unet").text) <= LONGEST
+    assert len(build_speedup_finding(study, long, "unet").text) <= LONGEST
     reason = "word " * 60 + "end"
-    assert build_gain_sentence_finding(
-        study, replace(long, reasons=(reason,)), "unet"
-    ).text.endswith(f"{reason}.")
+    assert build_speedup_finding(study, replace(long, reasons=(reason,)), "unet").text.endswith(
+        f"{reason}."
+    )
 
 
 def test_cells_of_an_uncertain_gain_state_what_it_needs_and_not_its_ends():
-    texts = [cell.text for cell in build_gain_cells(UNCERTAIN)]
+    texts = [cell.text for cell in build_time_speedup_interval_cells(UNCERTAIN)]
     assert texts[1:] == ["unknown", "needs about 4 more steps"]

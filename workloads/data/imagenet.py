@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from perfctl.workloads.data.matfile import MatError, read_structs
+from perfctl.workloads.data.matfile import MatError, read_matlab_structs
 from perfctl.workloads.spec import WorkloadError, get_first_error_line
 
 _MOST_NAME = 1 << 20
@@ -115,11 +115,11 @@ class SortedImages:
     """Members of the archive that are no validation images, or no plain files."""
 
     @property
-    def images(self) -> int:
+    def image_count(self) -> int:
         return self.written + self.already
 
 
-def has_published_md5(path: Path, tick: Tick = lambda done, total: None) -> bool:
+def verify_md5_if_published(path: Path, tick: Tick = lambda done, total: None) -> bool:
     """Compare a published file with its MD5; False when its name is none of ARCHIVES. Raises
     WorkloadError."""
     published = ARCHIVES.get(path.name)
@@ -181,14 +181,14 @@ def _parse_class_folders(meta: bytes | None) -> dict[int, str]:
     if meta is None:
         raise MatError(f"{_META} is missing; set a table of classes with `synsets`")
     names: dict[int, str] = {}
-    for row in read_structs(meta, "synsets"):
+    for row in read_matlab_structs(meta, "synsets"):
         number, name = row.get("ILSVRC2012_ID"), row.get("WNID")
         if (
             isinstance(number, (int, float))
             and isinstance(name, str)
             and not row.get("num_children")
         ):
-            names[int(number)] = _check_wordnet_id(name)
+            names[int(number)] = _validate_wordnet_id(name)
     return names
 
 
@@ -197,13 +197,13 @@ def _read_class_folder_lines(path: Path) -> dict[int, str]:
     for line in path.read_text(encoding="utf-8").splitlines():
         match line.split():
             case [number, name, *_]:
-                names[int(number)] = _check_wordnet_id(name)
+                names[int(number)] = _validate_wordnet_id(name)
             case [_]:
                 raise ValueError(f"{path}: '{line.strip()}' is not 'ID WNID'")
     return names
 
 
-def _check_wordnet_id(name: str) -> str:
+def _validate_wordnet_id(name: str) -> str:
     """Return the name, which goes into a path only if it looks like one of WordNet's."""
     if not _CLASS.fullmatch(name):
         raise ValueError(f"{name!r} is not the name of a class such as n01440764")
@@ -226,7 +226,7 @@ def sort_archive_into_classes(
     try:
         with tarfile.open(archive, "r|*", tarinfo=BoundedTarInfo) as members:
             for member in iterate_members_bounded(members):
-                number = _parse_validation_number(member, len(kit.folders))
+                number = _parse_validation_image_number(member, len(kit.folders))
                 if number is None or number in sorted_numbers:
                     if not member.isdir():
                         result.ignored.append(member.name)
@@ -235,21 +235,21 @@ def sort_archive_into_classes(
                 content = members.extractfile(member)
                 path = out / kit.folders[number - 1] / f"ILSVRC2012_val_{number:08d}.JPEG"
                 if content is not None:
-                    _write_image(content, member.size, path, result)
-                tick(result.images, result.total)
+                    _write_image_unless_present(content, member.size, path, result)
+                tick(result.image_count, result.total)
     except _TAR_ERRORS as error:
-        reason = f"after {result.images} images ({_describe_error(error)})"
+        reason = f"after {result.image_count} images ({_describe_error(error)})"
         raise WorkloadError(
             f"{archive} is truncated or damaged {reason}. perfctl keeps them. Repeat the command "
             "with the complete archive"
         ) from error
-    if not result.images:
+    if not result.image_count:
         raise WorkloadError(
             f"{archive} contains no ILSVRC2012_val_*.JPEG. Use the archive ILSVRC2012_img_val.tar"
         )
     (out / CLASS_LIST).write_text("".join(f"{name}\n" for name in kit.classes), encoding="utf-8")
     facts = {
-        "images": result.images,
+        "images": result.image_count,
         "of": result.total,
         "classes": len(kit.classes),
         "archive": archive.name,
@@ -258,16 +258,18 @@ def sort_archive_into_classes(
     return result
 
 
-def _parse_validation_number(member: tarfile.TarInfo, largest: int) -> int | None:
+def _parse_validation_image_number(member: tarfile.TarInfo, max_number: int) -> int | None:
     """Return number of a validation image; None for anything else."""
     match = _IMAGE.fullmatch(member.name)
     if match is None or not member.isfile() or member.size > _LARGEST_IMAGE:
         return None
     number = int(match[1])
-    return number if 1 <= number <= largest else None
+    return number if 1 <= number <= max_number else None
 
 
-def _write_image(content: IO[bytes], size: int, path: Path, result: SortedImages) -> None:
+def _write_image_unless_present(
+    content: IO[bytes], size: int, path: Path, result: SortedImages
+) -> None:
     if path.is_file() and path.stat().st_size == size:
         result.already += 1
         return

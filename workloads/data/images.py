@@ -76,7 +76,7 @@ class ClassFolderImages(Dataset[tuple[Tensor, int]]):
             reason = get_first_error_line(error).replace(str(path), "it")
         return f"{path.parent.name}/{path.name}: {reason}"
 
-    def draw_images(self, count: int, seed: int) -> ClassFolderImages:
+    def sample_images_randomly(self, count: int, seed: int) -> ClassFolderImages:
         """``count`` images drawn with ``seed``, the same for every model and batch size."""
         generator = torch.Generator().manual_seed(seed)
         order = torch.randperm(len(self), generator=generator)[:count].tolist()
@@ -167,8 +167,8 @@ class ClassificationScore:
         self.unclear = 0
         """Images with a non-finite output: counted as wrong, left out of the loss."""
 
-    def add_batch(
-        self, answers: NDArray[np.float32], targets: NDArray[np.int64]
+    def add_batch_returning_loss_top1(
+        self, logits: NDArray[np.float32], targets: NDArray[np.int64]
     ) -> tuple[float | None, float | None]:
         """``answers``: images x classes, before softmax. Returns (mean loss, top-1) of this batch;
         None without images.
@@ -178,18 +178,18 @@ class ClassificationScore:
         import numpy as np
 
         readable = targets >= 0
-        answers, targets = answers[readable].astype(np.float64), targets[readable]
-        finite = np.isfinite(answers).all(axis=1)
-        right = answers[np.arange(len(targets)), targets][:, None]
+        logits, targets = logits[readable].astype(np.float64), targets[readable]
+        finite = np.isfinite(logits).all(axis=1)
+        right = logits[np.arange(len(targets)), targets][:, None]
         with np.errstate(invalid="ignore"):
-            equal = (answers == right) & (np.arange(answers.shape[1]) < targets[:, None])
-            before = ((answers > right) | equal).sum(axis=1)
+            equal = (logits == right) & (np.arange(logits.shape[1]) < targets[:, None])
+            before = ((logits > right) | equal).sum(axis=1)
         first, among = int((finite & (before < 1)).sum()), int((finite & (before < TOP)).sum())
-        answers, right = answers[finite], right[finite]
+        logits, right = logits[finite], right[finite]
         losses = np.zeros(0)
-        if len(answers):
-            largest = answers.max(axis=1, keepdims=True)
-            sums = np.exp(answers - largest).sum(axis=1, keepdims=True)
+        if len(logits):
+            largest = logits.max(axis=1, keepdims=True)
+            sums = np.exp(logits - largest).sum(axis=1, keepdims=True)
             losses = (np.log(sums) + largest - right)[:, 0]
         self.images += len(targets)
         self.first += first
@@ -202,7 +202,7 @@ class ClassificationScore:
 
 @dataclass(slots=True)
 class ImageFeed:
-    """One pass over a data set in inference, in its order: ``steps`` full batches, then
+    """One pass over a data set in inference, in its order: ``full_batch_count`` full batches, then
     the rest."""
 
     dataset: Dataset[Any]
@@ -223,12 +223,12 @@ class ImageFeed:
     classes: int | None = None
 
     @property
-    def steps(self) -> int:
+    def full_batch_count(self) -> int:
         return count_samples(self.dataset) // self.batch_size
 
     def load_warmup_batches(self, count: int) -> Iterator[Batch]:
         """``count`` batches, repeating the first full ones; loaded in this process."""
-        images = min(count, self.steps) * self.batch_size
+        images = min(count, self.full_batch_count) * self.batch_size
         loader = DataLoader(Subset(self.dataset, range(images)), self.batch_size)
         return islice(cycle(list(loader)), count)
 
@@ -249,23 +249,23 @@ class ImageFeed:
         self.skipped += [-1 - int(label) for label in labels if label < 0]
         if self.no_accuracy is not None:
             return None, None
-        return self.score.add_batch(outputs.to(torch.float32).numpy(), labels)
+        return self.score.add_batch_returning_loss_top1(outputs.to(torch.float32).numpy(), labels)
 
     @property
     def _has_scores(self) -> bool:
         return self.no_accuracy is None and self.score.images > 0
 
     @property
-    def _has_few_classes(self) -> bool:
+    def _is_top_k_trivial(self) -> bool:
         return self.classes is not None and self.classes <= TOP
 
-    def summaries(self) -> list[Summary]:
+    def summarize_counts_and_accuracy(self) -> list[Summary]:
         """Images, unreadable images, and, when scored, top-1, top-5 (0..1) and mean loss."""
         score = self.score
         values: list[float | None] = [None] * len(FIGURES)
         if self._has_scores:
             clear = score.images - score.unclear
-            among = None if self._has_few_classes else score.among / score.images
+            among = None if self._is_top_k_trivial else score.among / score.images
             values = [score.first / score.images, among, score.loss / clear if clear else None]
         skipped = len(self.skipped)
         return [
@@ -274,13 +274,13 @@ class ImageFeed:
             *map(Summary, FIGURES, values, ("ratio", "ratio", None)),
         ]
 
-    def gaps(self) -> list[Gap]:
+    def describe_missing_data(self) -> list[Gap]:
         """Return why figures are missing, and which images were skipped."""
         gaps = list(self.notes)
         if not self._has_scores:
             reason = self.no_accuracy or "no image could be read"
             gaps += [Gap(name, "not_available", reason) for name in FIGURES]
-        elif self._has_few_classes:
+        elif self._is_top_k_trivial:
             reason = f"the model has only {self.classes} classes"
             gaps.append(Gap(f"top{TOP}", "not_available", reason))
         if self.score.unclear:

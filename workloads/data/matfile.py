@@ -33,7 +33,7 @@ class MatError(ValueError):
     """The file is not a MATLAB file, is damaged, or cannot be read on this machine. One line."""
 
 
-def read_structs(content: bytes, variable: str) -> list[dict[str, Value]]:
+def read_matlab_structs(content: bytes, variable: str) -> list[dict[str, Value]]:
     """Return the structs of the array ``variable``, field by field: text, a number, or None for
     anything else.
 

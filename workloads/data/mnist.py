@@ -43,13 +43,13 @@ def load_digits(options: WorkloadOptions) -> tuple[Dataset[Any], Dataset[Any]]:
     """Return (train, test) of float32 images 1x28x28, normalised, and int64 labels 0..9. Raises
     WorkloadError."""
     if options.data == "synthetic":
-        test = draw_digits(TEST_IMAGES, options.seed + 1_000_003)
-        return draw_digits(TRAIN_IMAGES, options.seed), test
+        test = generate_synthetic_digits(TEST_IMAGES, options.seed + 1_000_003)
+        return generate_synthetic_digits(TRAIN_IMAGES, options.seed), test
     assert options.data_dir is not None
     return load_mnist(options.data_dir, options.download)
 
 
-def draw_digits(count: int, seed: int) -> TensorDataset:
+def generate_synthetic_digits(count: int, seed: int) -> TensorDataset:
     """``count`` seven-segment digits, randomly rotated, scaled, shifted and made noisy; equally
     many of each class.
 
@@ -58,12 +58,12 @@ def draw_digits(count: int, seed: int) -> TensorDataset:
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(count) % CLASSES
     labels = labels[torch.randperm(count, generator=generator)]
-    chunks = [_draw_digit_images(part, generator) for part in labels.split(256)]
+    chunks = [_render_digit_images(part, generator) for part in labels.split(256)]
     images = (torch.cat(chunks) - MEAN) / DEVIATION
     return TensorDataset(images.unsqueeze(1), labels)
 
 
-def _draw_digit_images(labels: Tensor, generator: torch.Generator) -> Tensor:
+def _render_digit_images(labels: Tensor, generator: torch.Generator) -> Tensor:
     """n x 28 x 28 pixels in 0..1: bright near a bar of the digit."""
     n = len(labels)
 

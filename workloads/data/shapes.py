@@ -17,7 +17,7 @@ TEST_SHARE = 5
 _BACKGROUND, _DISC, _SQUARE = 0, 1, 2
 
 
-def draw_shapes(count: int, side: int, seed: int) -> TensorDataset:
+def generate_shape_images_and_masks(count: int, side: int, seed: int) -> TensorDataset:
     """``count`` images 3 x side x side with a disc and a square in random colours, and their
     masks (int64).
 
@@ -26,7 +26,7 @@ def draw_shapes(count: int, side: int, seed: int) -> TensorDataset:
     """
     generator = torch.Generator().manual_seed(seed)
     parts = [
-        _draw_images_and_masks(min(64, count - start), side, generator)
+        _render_shape_images_and_masks(min(64, count - start), side, generator)
         for start in range(0, count, 64)
     ]
     return TensorDataset(
@@ -34,7 +34,9 @@ def draw_shapes(count: int, side: int, seed: int) -> TensorDataset:
     )
 
 
-def _draw_images_and_masks(n: int, side: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def _render_shape_images_and_masks(
+    n: int, side: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
     def draw_uniform(low: float, high: float, *shape: int) -> Tensor:
         return low + (high - low) * torch.rand(n, *shape, generator=generator)
 

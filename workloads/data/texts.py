@@ -16,7 +16,7 @@ TEST_SHARE = 5
 """Every fifth row is a test row when there is no test.csv."""
 
 
-def draw_texts(count: int, length: int, classes: int, seed: int) -> TensorDataset:
+def generate_synthetic_texts(count: int, length: int, classes: int, seed: int) -> TensorDataset:
     """``count`` texts of lower-case letters, each with a pair of capitals; the classes are AB, BA,
     CD, DC, ...
 
@@ -59,7 +59,7 @@ def read_texts(path: Path, length: int, classes: int) -> tuple[TensorDataset, Te
         raise WorkloadError(
             f"{train_file} has too few rows to train and test: it needs at least {TEST_SHARE}"
         )
-    numbers = _number_labels([label for _, label in rows], classes, train_file)
+    numbers = _assign_label_numbers([label for _, label in rows], classes, train_file)
     return _encode_rows(rows, length, numbers, train_file), _encode_rows(
         test, length, numbers, test_file
     )
@@ -87,7 +87,7 @@ def _read_label_text_rows(file: Path) -> list[tuple[str, str]]:
     return rows
 
 
-def _number_labels(labels: list[str], classes: int, file: Path) -> dict[str, int]:
+def _assign_label_numbers(labels: list[str], classes: int, file: Path) -> dict[str, int]:
     names = sorted(set(labels))
     counted = all(name.isdecimal() for name in names)
     numbers = {name: int(name) if counted else index for index, name in enumerate(names)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfctl.records.decoder import DecoderFacts
 from perfctl.workloads.models import libraries
-from perfctl.workloads.models.inputs import get_text_config, read_config_size
+from perfctl.workloads.models.inputs import get_text_config, read_positive_config_integer
 from perfctl.workloads.models.source import ModelError
 
 if TYPE_CHECKING:
@@ -18,13 +18,13 @@ _HEADS = ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModelForImageTex
 """Lists of transformers in which the class with an LM head is looked for."""
 
 
-def add_lm_head(reference: str) -> str:
+def add_lm_head_class(reference: str) -> str:
     """Return the reference with the class that has an LM head, where a name or config of
     transformers leaves the class open.
 
     "hf:gpt2" -> "hf:gpt2:class=GPT2LMHeadModel". Raises ModelError.
     """
-    reference_parts = libraries.read_library_or_config(reference)
+    reference_parts = libraries.parse_library_or_config_reference(reference)
     if (
         reference_parts is None
         or not reference_parts.name
@@ -50,7 +50,7 @@ def read_decoder_facts(model: torch.nn.Module, name: str) -> DecoderFacts:
         for module in modules.values()
         if isinstance(module, torch.nn.Embedding)
     }
-    tokens = _get_embeddings(model, "get_input_embeddings") or max(
+    tokens = _get_embeddings_or_none(model, "get_input_embeddings") or max(
         tables.values(), key=lambda table: table.weight.numel(), default=None
     )
     if tokens is None or getattr(tokens, "weight", None) is None:
@@ -58,7 +58,7 @@ def read_decoder_facts(model: torch.nn.Module, name: str) -> DecoderFacts:
             f"{name}: it has no token embedding, and the MFU formulas apply to language models only"
         )
         raise ModelError(text, "Use a language model: hf:llama or a config.json")
-    head = _get_embeddings(model, "get_output_embeddings")
+    head = _get_embeddings_or_none(model, "get_output_embeddings")
     if head is None and not hasattr(model, "get_output_embeddings"):
         for module in modules.values():
             if (
@@ -81,9 +81,9 @@ def read_decoder_facts(model: torch.nn.Module, name: str) -> DecoderFacts:
         ),
         tied=head is not None and head.weight is tokens.weight,
         head=next((path for path, module in modules.items() if module is head), None),
-        hidden=read_config_size(text_config, "hidden_size"),
-        heads=read_config_size(text_config, "num_attention_heads"),
-        kv_heads=read_config_size(text_config, "num_key_value_heads"),
+        hidden=read_positive_config_integer(text_config, "hidden_size"),
+        heads=read_positive_config_integer(text_config, "num_attention_heads"),
+        kv_heads=read_positive_config_integer(text_config, "num_key_value_heads"),
         windows=windows,
         notes=notes,
     )
@@ -98,7 +98,7 @@ def _is_masked_language_encoder(config: Any) -> bool:
     return lists is not None and type(config) in lists._model_mapping
 
 
-def _get_embeddings(model: Any, method: str) -> Any:
+def _get_embeddings_or_none(model: Any, method: str) -> Any:
     """Return what a method of transformers' models gives; None where there is none."""
     try:
         return getattr(model, method)()
@@ -109,14 +109,17 @@ def _get_embeddings(model: Any, method: str) -> Any:
 def _read_attention_windows(config: Any) -> tuple[tuple[int | None, ...] | None, tuple[str, ...]]:
     """Return the window of each attention layer; and what of the config is not taken into
     account."""
-    size, kinds = read_config_size(config, "sliding_window"), getattr(config, "layer_types", None)
+    size, kinds = (
+        read_positive_config_integer(config, "sliding_window"),
+        getattr(config, "layer_types", None),
+    )
     if isinstance(kinds, (list, tuple)) and kinds:
         with_scores = [kind for kind in kinds if "linear" not in str(kind)]
         windows = tuple(size if kind == "sliding_attention" else None for kind in with_scores)
         if "chunked_attention" in kinds:
             return windows, ("attention in chunks counts as the full square",)
         return windows, ()
-    layers = read_config_size(config, "num_hidden_layers")
+    layers = read_positive_config_integer(config, "num_hidden_layers")
     if size is not None and layers is not None and getattr(config, "use_sliding_window", True):
         return (size,) * layers, ()
     return None, ()

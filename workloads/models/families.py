@@ -50,7 +50,7 @@ def build(options: WorkloadOptions, model_options: Own) -> WorkloadParts:
     model = build_planned_model(planned)
     generator = torch.Generator().manual_seed(options.seed)
     train, test = (
-        _draw_samples_by_class(planned, count, generator)
+        _generate_noise_samples_by_class(planned, count, generator)
         for count in (model_options.samples, max(model_options.samples // 4, 1))
     )
     return WorkloadParts(model, cross_entropy, make_optimizer(planned, model), train, test)
@@ -75,7 +75,7 @@ def build_planned_model(planned: Plan) -> nn.Module:
     return Planned(planned)
 
 
-def _draw_samples_by_class(planned: Plan, count: int, generator: torch.Generator) -> Any:
+def _generate_noise_samples_by_class(planned: Plan, count: int, generator: torch.Generator) -> Any:
     """Noise whose mean depends on the class, so that there is something to learn."""
     import torch
     from torch.utils.data import TensorDataset

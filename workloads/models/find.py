@@ -19,8 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from perfctl.workloads.models import WORKLOADS, families
 from perfctl.workloads.models.inputs import infer_inputs_from_first_layer
-from perfctl.workloads.models.libraries import LIBRARIES, find_in_library, read_library_or_config
-from perfctl.workloads.models.plan import find_family, plan_model
+from perfctl.workloads.models.libraries import (
+    LIBRARIES,
+    build_library_model,
+    parse_library_or_config_reference,
+)
+from perfctl.workloads.models.plan import parse_model_family, plan_model
 from perfctl.workloads.models.source import (
     MODEL_ERRORS,
     ModelError,
@@ -28,7 +32,10 @@ from perfctl.workloads.models.source import (
     ModelSource,
     build_model,
 )
-from perfctl.workloads.models.torchvision import build_torchvision, find_torchvision_input_shape
+from perfctl.workloads.models.torchvision import (
+    build_torchvision_without_weights,
+    find_torchvision_input_shape,
+)
 from perfctl.workloads.spec import (
     RaisingArgumentParser,
     SpecError,
@@ -42,11 +49,11 @@ if TYPE_CHECKING:
     import torch
 
 
-def find_model(
+def build_referenced_model(
     reference: str,
     device: str = "meta",
     model_arguments: Sequence[str] = (),
-    seq: int | None = None,
+    sequence_length: int | None = None,
 ) -> ModelSource:
     """Build the model ``reference`` on ``device``; ``model_arguments``: options of a built-in
     workload. Raises ModelError.
@@ -59,12 +66,12 @@ def find_model(
         return replace(
             _build_from_workload(name, device, (*model_arguments, *options)), name=reference
         )
-    if find_family(reference) is not None:
+    if parse_model_family(reference) is not None:
         return _build_from_family(reference, device)
-    if (reference_parts := read_library_or_config(reference)) is not None:
-        return find_in_library(reference_parts, device, seq)
+    if (reference_parts := parse_library_or_config_reference(reference)) is not None:
+        return build_library_model(reference_parts, device, sequence_length)
     module, colon, factory = reference.rpartition(":")
-    if module == "torchvision" or (not colon and _is_of_torchvision(reference)):
+    if module == "torchvision" or (not colon and _is_torchvision_model_name(reference)):
         return _build_from_torchvision(factory, device)
     if not colon:
         libraries = f"torchvision:NAME, {':NAME, '.join(LIBRARIES)}:NAME"
@@ -79,7 +86,7 @@ def find_model(
     return ModelSource(model, reference, infer_inputs_from_first_layer(model))
 
 
-def _is_of_torchvision(name: str) -> bool:
+def _is_torchvision_model_name(name: str) -> bool:
     with suppress(ImportError):
         from torchvision.models import list_models
 
@@ -95,7 +102,8 @@ def split_workload_reference(reference: str) -> tuple[str, tuple[str, ...]] | No
     """
     name, colon, settings = reference.partition(":")
     if name not in WORKLOADS or (
-        colon and (find_family(name) or name in ("torchvision", "families") or "=" not in settings)
+        colon
+        and (parse_model_family(name) or name in ("torchvision", "families") or "=" not in settings)
     ):
         return None
     options: list[str] = []
@@ -131,7 +139,7 @@ def _build_from_workload(name: str, device: str, model_arguments: Sequence[str])
         (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
         for tensor in map(torch.as_tensor, parts.train_data[0])
     ]
-    inputs = ModelInputs.by_position([shape], dtype)
+    inputs = ModelInputs.from_positional_shapes([shape], dtype)
     optimizer = None if parts.optimizer is None else _describe_optimizer(parts.optimizer)
     return ModelSource(parts.model.to(device), name, inputs, parts.loss, target, optimizer)
 
@@ -145,7 +153,7 @@ def _build_from_family(reference: str, device: str) -> ModelSource:
         raise ModelError(str(error), "For example vgg:depth=11,kernel=5") from error
     model = build_model(lambda: families.build_planned_model(planned), planned.spec, device)
     optimizer = _describe_optimizer(families.make_optimizer(planned, model))
-    inputs = ModelInputs.by_position([planned.input_shape])
+    inputs = ModelInputs.from_positional_shapes([planned.input_shape])
     return ModelSource(model, planned.spec, inputs, cross_entropy, ((), "int64"), optimizer)
 
 
@@ -168,14 +176,16 @@ def _build_from_torchvision(name: str, device: str) -> ModelSource:
         raise ModelError(f"torchvision has no model '{name}'", remedy)
     size = find_torchvision_input_shape(name)
     images = 2 if name.startswith("raft") else 1
-    inputs = ModelInputs.by_position((size,) * images if size else ())
-    return ModelSource(build_torchvision(name, device), f"torchvision:{name}", inputs)
+    inputs = ModelInputs.from_positional_shapes((size,) * images if size else ())
+    return ModelSource(
+        build_torchvision_without_weights(name, device), f"torchvision:{name}", inputs
+    )
 
 
 def _load_model_factory(path: str, name: str) -> Callable[[], Any]:
     import torch
 
-    module = load_python_file(Path(path)) if path.endswith(".py") else _load_module(path)
+    module = load_python_file(Path(path)) if path.endswith(".py") else _import_model_module(path)
     factory = getattr(module, name, None)
     if factory is None:
         names = [
@@ -190,7 +200,7 @@ def _load_model_factory(path: str, name: str) -> Callable[[], Any]:
     return factory  # type: ignore[no-any-return]
 
 
-def _load_module(name: str) -> ModuleType:
+def _import_model_module(name: str) -> ModuleType:
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfctl.workloads.models import libraries
-from perfctl.workloads.models.find import find_model
+from perfctl.workloads.models.find import build_referenced_model
 from perfctl.workloads.models.inputs import (
     format_batch_shape,
     get_text_config,
     infer_transformers_inputs,
-    read_config_size,
+    read_positive_config_integer,
 )
 from perfctl.workloads.models.source import ModelError
 
@@ -70,19 +70,19 @@ class TextGenerator:
     weights_note: str = ""
     """A sentence: type of the weights as built here."""
 
-    def count_prefill_tokens(self, prompt: int) -> int:
+    def count_decoder_prefill_tokens(self, prompt_tokens: int) -> int:
         """Tokens that prefill puts into the decoder: one where the prompt is the encoder's."""
-        return 1 if any(shape is None for shape, _ in self.encoder.values()) else prompt
+        return 1 if any(shape is None for shape, _ in self.encoder.values()) else prompt_tokens
 
     def make_call_arguments(
         self,
         batch: int,
         tokens: int,
-        prompt: int,
+        prompt_tokens: int,
         device: str,
         *,
-        after: Any = None,
-        cached: bool = True,
+        previous_output: Any = None,
+        use_cache: bool = True,
     ) -> dict[str, Any]:
         """Return what one call takes. ``after``: the output of the call before; with ``cached`` its
         cache goes on."""
@@ -93,22 +93,22 @@ class TextGenerator:
 
         inputs = {self.ids: make_zeros((tokens,), "int64")}
         if "use_cache" in self.takes:
-            inputs["use_cache"] = cached
+            inputs["use_cache"] = use_cache
         if "logits_to_keep" in self.takes:
             inputs["logits_to_keep"] = 1
-        if after is not None and cached and self.cache is not None:
-            inputs[self.cache] = self.get_cache(after)
-        if self.encoder and after is not None:
+        if previous_output is not None and use_cache and self.cache is not None:
+            inputs[self.cache] = self.get_output_kv_cache(previous_output)
+        if self.encoder and previous_output is not None:
             from transformers.modeling_outputs import BaseModelOutput
 
-            state = after.encoder_last_hidden_state
+            state = previous_output.encoder_last_hidden_state
             inputs["encoder_outputs"] = BaseModelOutput(last_hidden_state=state)
         else:
             for name, (shape, dtype) in self.encoder.items():
-                inputs[name] = make_zeros((prompt,) if shape is None else shape, dtype)
+                inputs[name] = make_zeros((prompt_tokens,) if shape is None else shape, dtype)
         return inputs
 
-    def get_cache(self, output: Any) -> Any:
+    def get_output_kv_cache(self, output: Any) -> Any:
         """Return the cache in what the model gave; None where there is none."""
         if self.cache is None:
             return None
@@ -119,15 +119,18 @@ class TextGenerator:
         return getattr(output, self.cache, None)
 
 
-def find_generator(
-    reference: str, device: str = "meta", model_arguments: Sequence[str] = (), prompt: int = 1
+def build_text_generator(
+    reference: str,
+    device: str = "meta",
+    model_arguments: Sequence[str] = (),
+    prompt_tokens: int = 1,
 ) -> TextGenerator:
     """Return the model ``reference``, ready to generate. Raises ModelError; also for a model that
     takes no cache."""
-    reference_parts = libraries.read_library_or_config(reference)
+    reference_parts = libraries.parse_library_or_config_reference(reference)
     if reference_parts is not None and reference_parts.name and reference_parts.library == "hf":
-        return _make_transformers_generator(reference_parts, device, prompt)
-    source = find_model(reference, device, model_arguments)
+        return _make_transformers_generator(reference_parts, device, prompt_tokens)
+    source = build_referenced_model(reference, device, model_arguments)
     parameters = inspect.signature(source.model.forward).parameters
     cache = _find_cache_parameter(parameters)
     ids = next((name for name in parameters if name not in CACHES), None)
@@ -137,21 +140,21 @@ def find_generator(
             "past_key_values or cache"
         )
         raise ModelError(f"{reference}: its forward accepts none of {', '.join(CACHES)}", remedy)
-    libraries.pass_inputs_by_name(source.model, dict)
-    notes = (*source.notes, _find_logits_parameter(parameters))
+    libraries.patch_forward_for_keyword_inputs(source.model, dict)
+    notes = (*source.notes, _describe_computed_logits(parameters))
     return TextGenerator(
         source.model, reference, ids, cache, frozenset(parameters), notes, files=source.files
     )
 
 
 def _make_transformers_generator(
-    reference: libraries.LibraryReference, device: str, prompt: int
+    reference: libraries.LibraryReference, device: str, prompt_tokens: int
 ) -> TextGenerator:
     source = libraries.build_transformers_model(reference, device, HEADS)
     model, title, kind = source.model, source.name, type(source.model).__name__
     parameters = inspect.signature(type(model).forward).parameters
     config: Any = model.config
-    inputs = infer_transformers_inputs(model, prompt)
+    inputs = infer_transformers_inputs(model, prompt_tokens)
     tensors = inputs.tensors if inputs is not None else {}
     ids = "decoder_input_ids" if "decoder_input_ids" in tensors else "input_ids"
     if ids not in tensors:
@@ -166,11 +169,11 @@ def _make_transformers_generator(
         for name, (shape, dtype) in tensors.items()
         if name != ids
     }
-    libraries.pass_inputs_by_name(model, dict)
+    libraries.patch_forward_for_keyword_inputs(model, dict)
     class_note, *notes = source.notes
     if encoder:
         listed = ", ".join(
-            f"{name} {dtype} {format_batch_shape(shape or (prompt,))}"
+            f"{name} {dtype} {format_batch_shape(shape or (prompt_tokens,))}"
             for name, (shape, dtype) in encoder.items()
         )
         begins = (
@@ -187,10 +190,10 @@ def _make_transformers_generator(
         ids,
         cache,
         frozenset(parameters),
-        (*notes, _find_logits_parameter(parameters)),
+        (*notes, _describe_computed_logits(parameters)),
         encoder,
-        read_config_size(text_config, "max_position_embeddings"),
-        _read_latent_sizes(text_config),
+        read_positive_config_integer(text_config, "max_position_embeddings"),
+        _read_latent_attention_sizes(text_config),
         source.files,
         class_note,
         f"weights: {' and '.join(weights)}, as built here; add dtype=bfloat16 after the name for "
@@ -202,13 +205,13 @@ def _find_cache_parameter(parameters: Mapping[str, Any]) -> str | None:
     return next((name for name in CACHES if name in parameters), None)
 
 
-def _find_logits_parameter(parameters: Mapping[str, Any]) -> str:
+def _describe_computed_logits(parameters: Mapping[str, Any]) -> str:
     if "logits_to_keep" in parameters:
         return "logits: of the last token only, as in generate() of transformers (logits_to_keep=1)"
     return "logits: of every input token; the forward does not accept logits_to_keep"
 
 
-def _read_latent_sizes(config: Any) -> tuple[int, int] | None:
+def _read_latent_attention_sizes(config: Any) -> tuple[int, int] | None:
     """Source: DeepSeek-V2, 2024, section 2.1: kv_lora_rank + rope, against heads x (nope + rope
     + value)."""
     names = (
@@ -218,7 +221,7 @@ def _read_latent_sizes(config: Any) -> tuple[int, int] | None:
         "v_head_dim",
         "num_attention_heads",
     )
-    sizes = [read_config_size(config, name) for name in names]
+    sizes = [read_positive_config_integer(config, name) for name in names]
     if None in sizes:
         return None
     rank, rope, nope, value, heads = (size or 0 for size in sizes)

@@ -24,7 +24,7 @@ IMAGES = (224, 32, 28, 64, 96, 128, 227, 256, 299)
 the image."""
 
 
-def _add_inputs_note(inputs: ModelInputs, suffix: str) -> ModelInputs | None:
+def _add_inputs_note_or_none(inputs: ModelInputs, suffix: str) -> ModelInputs | None:
     """Return the inputs with a note that lists them; None without any."""
     listed = (
         f"{name} {dtype} {format_batch_shape(shape)}"
@@ -39,20 +39,20 @@ def format_batch_shape(shape: Sequence[int]) -> str:
     return " x ".join(("batch", *map(str, shape)))
 
 
-def infer_transformers_inputs(model: Any, seq: int | None) -> ModelInputs | None:
+def infer_transformers_inputs(model: Any, sequence_length: int | None) -> ModelInputs | None:
     """Return the inputs of a model of transformers, from its ``config`` and the parameters of
     ``forward``; None: not known."""
     inputs, config = ModelInputs(), model.config
     parameters = inspect.signature(type(model).forward).parameters
     text = get_text_config(config)
     has_image_tokens = any(
-        read_config_size(config, name) is not None
+        read_positive_config_integer(config, name) is not None
         for name in ("image_token_id", "image_token_index")
     )
     suffix, length, limit = "", 0, None
     if "input_ids" in parameters:
-        limit = read_config_size(text, "max_position_embeddings")
-        length = seq or min(TOKENS, limit or TOKENS)
+        limit = read_positive_config_integer(text, "max_position_embeddings")
+        length = sequence_length or min(TOKENS, limit or TOKENS)
         inputs.add_sequence_input("input_ids", length)
         suffix = (
             "; text alone, without images"
@@ -63,30 +63,30 @@ def infer_transformers_inputs(model: Any, seq: int | None) -> ModelInputs | None
         inputs.add_tensor(
             "pixel_values", _read_image_shape(getattr(config, "vision_config", None) or config)
         )
-    bins = read_config_size(config, "num_mel_bins")
+    bins = read_positive_config_integer(config, "num_mel_bins")
     positions, frames = (
-        read_config_size(config, "max_source_positions"),
-        read_config_size(config, "max_length"),
+        read_positive_config_integer(config, "max_source_positions"),
+        read_positive_config_integer(config, "max_length"),
     )
     if "input_features" in parameters and bins and positions:
         inputs.add_tensor("input_features", (bins, 2 * positions))
     if "input_values" in parameters and bins and frames:
         inputs.add_tensor("input_values", (frames, bins))
     elif "input_values" in parameters:
-        inputs.add_sequence_input("input_values", seq or WAVEFORM, dtype="float32")
+        inputs.add_sequence_input("input_values", sequence_length or WAVEFORM, dtype="float32")
         suffix = "; `seq` sets the samples"
     if (
         inputs.tensors
         and "decoder_input_ids" in parameters
         and getattr(config, "is_encoder_decoder", False)
     ):
-        limit = limit or read_config_size(text, "max_target_positions")
-        length = seq or min(TOKENS, limit or TOKENS)
+        limit = limit or read_positive_config_integer(text, "max_target_positions")
+        length = sequence_length or min(TOKENS, limit or TOKENS)
         inputs.add_sequence_input("decoder_input_ids", length)
         suffix = "; `seq` sets the lengths"
     if limit is not None and length > limit:
         suffix += f". The model was made for {limit:,} positions"
-    return _add_inputs_note(inputs, suffix)
+    return _add_inputs_note_or_none(inputs, suffix)
 
 
 def get_text_config(config: Any) -> Any:
@@ -94,7 +94,7 @@ def get_text_config(config: Any) -> Any:
     return getattr(config, "text_config", None) or config
 
 
-def read_config_size(config: Any, name: str) -> int | None:
+def read_positive_config_integer(config: Any, name: str) -> int | None:
     """Return a size in a config; None where it has none of that name."""
     value = getattr(config, name, None)
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
@@ -103,10 +103,10 @@ def read_config_size(config: Any, name: str) -> int | None:
 def _read_image_shape(config: Any) -> tuple[int, ...]:
     # a convolutional network has no size: it takes images of any, those of ImageNet by default
     size = getattr(config, "image_size", None) or IMAGES[0]
-    frames = read_config_size(config, "num_frames")
+    frames = read_positive_config_integer(config, "num_frames")
     return (
         *filter(None, [frames]),
-        read_config_size(config, "num_channels") or 3,
+        read_positive_config_integer(config, "num_channels") or 3,
         *_expand_image_size(size),
     )
 
@@ -116,7 +116,7 @@ def _expand_image_size(size: Any) -> tuple[int, ...]:
     return (size, size) if isinstance(size, int) else tuple(size)
 
 
-def infer_diffusers_inputs(model: Any, seq: int | None) -> ModelInputs | None:
+def infer_diffusers_inputs(model: Any, sequence_length: int | None) -> ModelInputs | None:
     """Return the inputs of a model of diffusers, from its ``config`` and the parameters of
     ``forward``; None: not known."""
     inputs, config = ModelInputs(), model.config
@@ -133,7 +133,7 @@ def infer_diffusers_inputs(model: Any, seq: int | None) -> ModelInputs | None:
     widths = [width for name in names if (width := config.get(name)) and isinstance(width, int)]
     if "encoder_hidden_states" in parameters and widths:
         inputs.add_sequence_input(
-            "encoder_hidden_states", seq or PROMPT, widths[0], dtype="float32"
+            "encoder_hidden_states", sequence_length or PROMPT, widths[0], dtype="float32"
         )
     if "pooled_projections" in parameters and (width := config.get("pooled_projection_dim")):
         inputs.add_tensor("pooled_projections", (width,))
@@ -149,15 +149,15 @@ def infer_diffusers_inputs(model: Any, seq: int | None) -> ModelInputs | None:
         and name not in ("self", *inputs.tensors)
     ]
     suffix = "" if size else "; the config has no sample_size, 64 taken"
-    return None if unknown else _add_inputs_note(inputs, suffix)
+    return None if unknown else _add_inputs_note_or_none(inputs, suffix)
 
 
-def make_waveform_inputs(channels: int | None, seq: int | None) -> ModelInputs:
+def make_waveform_inputs(channels: int | None, sequence_length: int | None) -> ModelInputs:
     """Return a waveform of ``seq`` samples; None of channels: without that dimension."""
-    samples = seq or WAVEFORM
+    samples = sequence_length or WAVEFORM
     shape = (samples,) if channels is None else (channels, samples)
     note = f"inputs: a waveform {format_batch_shape(shape)} at 16 kHz; `seq` sets the samples"
-    return ModelInputs.by_position([shape], sequence=samples, note=note)
+    return ModelInputs.from_positional_shapes([shape], sequence=samples, note=note)
 
 
 def infer_inputs_from_first_layer(model: torch.nn.Module) -> ModelInputs:
@@ -183,7 +183,7 @@ def infer_inputs_from_first_layer(model: torch.nn.Module) -> ModelInputs:
         features = first.in_features
         if _accepts_input_shape(model, first, (features,)):
             note = f"inputs: {features} features, by the first layer"
-            return ModelInputs.by_position([(features,)], note=note)
+            return ModelInputs.from_positional_shapes([(features,)], note=note)
     if isinstance(first, nn.Conv2d):
         for side in IMAGES:
             shape = (first.in_channels, side, side)
@@ -192,7 +192,7 @@ def infer_inputs_from_first_layer(model: torch.nn.Module) -> ModelInputs:
                     f"inputs: {first.in_channels} channels by {name or 'the layer'}; "
                     f"{side} x {side} assumed, which works. `inputs` sets another size"
                 )
-                return ModelInputs.by_position([shape], note=note)
+                return ModelInputs.from_positional_shapes([shape], note=note)
     return ModelInputs()
 
 

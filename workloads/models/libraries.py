@@ -83,12 +83,12 @@ class LibraryReference(NamedTuple):
         return f"{self.library}:{self.name}{':' if settings else ''}{settings}"
 
 
-def read_library_or_config(text: str) -> LibraryReference | None:
+def parse_library_or_config_reference(text: str) -> LibraryReference | None:
     """Return the parts of a library's name or of the path of a config; None for anything else.
     Raises ModelError for overrides that are none."""
     library, colon, name_and_settings = text.partition(":")
     prefix = library if colon and library in LIBRARIES else ""
-    name, settings = split_library_name(name_and_settings if prefix else text)
+    name, settings = split_name_and_settings(name_and_settings if prefix else text)
     path = Path(name)
     path = path / "config.json" if path.is_dir() else path
     config = path if path.suffix == ".json" and path.is_file() else None
@@ -97,15 +97,17 @@ def read_library_or_config(text: str) -> LibraryReference | None:
     )
 
 
-def find_in_library(reference: LibraryReference, device: str, seq: int | None) -> ModelSource:
+def build_library_model(
+    reference: LibraryReference, device: str, sequence_length: int | None
+) -> ModelSource:
     """Return the model that a library makes of a reference. Raises ModelError."""
     if not reference.name:
         library = reference.library
         raise ModelError(f"'{library}:' lacks a model name", f"Write {library}:NAME")
-    return LIBRARIES[reference.library](reference, device, seq)
+    return LIBRARIES[reference.library](reference, device, sequence_length)
 
 
-def split_library_name(text: str) -> tuple[str, Settings]:
+def split_name_and_settings(text: str) -> tuple[str, Settings]:
     """ "bert:hidden_size=512,num_hidden_layers=4" -> ("bert", {"hidden_size": 512,
     "num_hidden_layers": 4})."""
     name, colon, written = text.rpartition(":")
@@ -163,7 +165,7 @@ def _import_model_library(package: str) -> Any:
         ) from error
 
 
-def _look_up_lazy_part(package: Any, look: Callable[[], Any]) -> Any:
+def _look_up_lazy_attribute(package: Any, look: Callable[[], Any]) -> Any:
     """Return what ``look`` takes from a package that imports its parts late; None when it is not
     there. Raises ModelError."""
     try:
@@ -188,22 +190,22 @@ def _make_unknown_name_error(problem: str, name: str, names: Iterable[str]) -> M
     )
 
 
-def pass_inputs_by_name(
-    model: torch.nn.Module, name_inputs: Callable[..., Mapping[str, Any]]
+def patch_forward_for_keyword_inputs(
+    model: torch.nn.Module, map_inputs_to_names: Callable[..., Mapping[str, Any]]
 ) -> None:
     """From now on, calls of the model pass its inputs as the parameters that ``name_inputs`` says.
     The model and its layers keep their types."""
     forward = model.forward
 
     def forward_by_name(*inputs: Any) -> Any:
-        with treat_samples_as_one_sequence():
-            return forward(**name_inputs(*inputs))
+        with patch_transformers_value_checks():
+            return forward(**map_inputs_to_names(*inputs))
 
     model.forward = forward_by_name
 
 
 @contextmanager
-def treat_samples_as_one_sequence() -> Iterator[None]:
+def patch_transformers_value_checks() -> Iterator[None]:
     """During the block, transformers takes each sample for one whole sequence, as it is here,
     without looking at values.
 
@@ -217,26 +219,31 @@ def treat_samples_as_one_sequence() -> Iterator[None]:
 
     isfinite = torch.isfinite
 
-    def skip_finite_check(value: torch.Tensor) -> Any:
+    def isfinite_or_true_on_meta(value: torch.Tensor) -> Any:
         if not value.is_meta:
             return isfinite(value)
         return isfinite(value.new_zeros((1,), device="cpu")).expand(value.shape)
 
-    def without_padding(function: Any, padding_mask: Any, *args: Any, **kwargs: Any) -> Any:
+    def call_without_padding_mask(
+        function: Any, padding_mask: Any, *args: Any, **kwargs: Any
+    ) -> Any:
         return function(None, *args, **kwargs)
 
     masks, models = (
         sys.modules.get(f"transformers.{name}") for name in ("masking_utils", "modeling_utils")
     )
     replacements: list[tuple[Any, str, Callable[..., Any]]] = [
-        (torch, "isfinite", skip_finite_check),
+        (torch, "isfinite", isfinite_or_true_on_meta),
         (
             getattr(models, "PreTrainedModel", None),
             "warn_if_padding_and_no_attention_mask",
             lambda *_: None,
         ),
         (masks, "find_packed_sequence_indices", lambda *_: None),
-        *((masks, name, partial(without_padding, getattr(masks, name, None))) for name in _PADDED),
+        *(
+            (masks, name, partial(call_without_padding_mask, getattr(masks, name, None)))
+            for name in _PADDED
+        ),
     ]
     with ExitStack() as stack:
         for owner, name, replacement in replacements:
@@ -245,7 +252,9 @@ def treat_samples_as_one_sequence() -> Iterator[None]:
         yield
 
 
-def _find_timm_model(reference: LibraryReference, device: str, seq: int | None) -> ModelSource:
+def _build_timm_model(
+    reference: LibraryReference, device: str, sequence_length: int | None
+) -> ModelSource:
     timm = _import_model_library("timm")
     name, settings = reference.name, reference.settings
     if not timm.is_model(name):
@@ -260,28 +269,30 @@ def _find_timm_model(reference: LibraryReference, device: str, seq: int | None) 
     if (side := settings.get("img_size")) is not None:
         sides = (side, side) if isinstance(side, int) else side
     shape = (settings.get("in_chans", channels), *sides)
-    return ModelSource(model, str(reference), ModelInputs.by_position([shape]))
+    return ModelSource(model, str(reference), ModelInputs.from_positional_shapes([shape]))
 
 
-def _find_transformers_model(
-    reference: LibraryReference, device: str, seq: int | None
+def _build_transformers_model_with_inputs(
+    reference: LibraryReference, device: str, sequence_length: int | None
 ) -> ModelSource:
     source = build_transformers_model(reference, device)
-    return _add_named_inputs(source, infer_transformers_inputs(source.model, seq))
+    return _add_inputs_passed_by_name(
+        source, infer_transformers_inputs(source.model, sequence_length)
+    )
 
 
-def _add_named_inputs(source: ModelSource, inputs: ModelInputs | None) -> ModelSource:
+def _add_inputs_passed_by_name(source: ModelSource, inputs: ModelInputs | None) -> ModelSource:
     """Return the model with its inputs, which it takes by name from now on."""
     if inputs is None:
         return source
-    pass_inputs_by_name(
+    patch_forward_for_keyword_inputs(
         source.model, lambda *values: dict(zip(inputs.tensors, values, strict=False))
     )
     return replace(source, inputs=inputs)
 
 
 def build_transformers_model(
-    reference: LibraryReference, device: str, lists: tuple[str, ...] = ("AutoModel",)
+    reference: LibraryReference, device: str, auto_class_names: tuple[str, ...] = ("AutoModel",)
 ) -> ModelSource:
     """Return a model of transformers, without its inputs. The first of its notes names its class.
     Raises ModelError.
@@ -304,19 +315,21 @@ def build_transformers_model(
             f"hf:{reference.name}: {problem}",
             "perfctl does not run code from the hub. Use file.py:factory for such a model",
         )
-    config = _make_config(library.CONFIG_MAPPING[kind], raw, settings, title)
+    config = _make_config_with_settings(library.CONFIG_MAPPING[kind], raw, settings, title)
     text_config = getattr(config, "text_config", None)
     switched_off = sorted(
-        {name for part in (config, text_config) for name in _disable_cache_and_dropout(part)}
+        {name for part in (config, text_config) for name in _disable_cache_and_random_parts(part)}
     )
     class_name = class_name or next(iter(raw.get("architectures") or ()), None)
-    headless = lists == ("AutoModel",)
+    headless = auto_class_names == ("AutoModel",)
     if class_name:
-        model_class = _look_up_lazy_part(library, lambda: getattr(library, class_name))
+        model_class = _look_up_lazy_attribute(library, lambda: getattr(library, class_name))
     else:
         # An encoder-decoder is in the list of decoders too, as its decoder alone.
         is_encoder_decoder = bool(getattr(config, "is_encoder_decoder", False))
-        ordered = sorted(lists, key=lambda name: ("Seq2Seq" in name) != is_encoder_decoder)
+        ordered = sorted(
+            auto_class_names, key=lambda name: ("Seq2Seq" in name) != is_encoder_decoder
+        )
         list_name = next(
             (name for name in ordered if type(config) in getattr(library, name)._model_mapping),
             None,
@@ -327,7 +340,7 @@ def build_transformers_model(
                 f"{title}: transformers names no model {kind_of_model} for it",
                 f"Set it: {title}:class=NAME",
             )
-        model_class = _look_up_lazy_part(
+        model_class = _look_up_lazy_attribute(
             library, lambda: getattr(library, list_name)._model_mapping[type(config)]
         )
     if isinstance(model_class, tuple):
@@ -347,7 +360,7 @@ def build_transformers_model(
     return ModelSource(model, title, notes=tuple(notes), files=files)
 
 
-def _disable_cache_and_dropout(config: Any) -> Iterator[str]:
+def _disable_cache_and_random_parts(config: Any) -> Iterator[str]:
     """Set a config for one whole pass: no cache of keys and values, nothing by chance. The names of
     what was by chance."""
     if getattr(config, "use_cache", False):
@@ -358,7 +371,7 @@ def _disable_cache_and_dropout(config: Any) -> Iterator[str]:
             yield name
 
 
-def _make_config(kind: Any, raw: Settings, settings: Settings, title: str) -> Any:
+def _make_config_with_settings(kind: Any, raw: Settings, settings: Settings, title: str) -> Any:
     """Return the config with ``settings`` in it, made at once, so that what follows from them
     follows."""
     try:
@@ -458,8 +471,8 @@ def _load_hub_config(
     return config, None
 
 
-def _find_torchaudio_model(
-    reference: LibraryReference, device: str, seq: int | None
+def _build_torchaudio_model(
+    reference: LibraryReference, device: str, sequence_length: int | None
 ) -> ModelSource:
     models = _import_model_library("torchaudio").models
     name, settings = reference.name, reference.settings
@@ -473,18 +486,24 @@ def _find_torchaudio_model(
     model = build_model(lambda: factory(**settings), str(reference), device, _SETTING)
     kind = type(model).__name__
     channels = {"Wav2Vec2Model": None, "ConvTasNet": 1, "Wav2Letter": 1, "HDemucs": 2}
-    inputs = make_waveform_inputs(channels[kind], seq) if kind in channels else ModelInputs()
+    inputs = (
+        make_waveform_inputs(channels[kind], sequence_length) if kind in channels else ModelInputs()
+    )
     return ModelSource(model, str(reference), inputs, notes=notes)
 
 
-def _find_diffusers_model(reference: LibraryReference, device: str, seq: int | None) -> ModelSource:
+def _build_diffusers_model(
+    reference: LibraryReference, device: str, sequence_length: int | None
+) -> ModelSource:
     library = _import_model_library("diffusers")
     library.utils.logging.set_verbosity_error()
     name, path = reference.name, reference.config
     raw = {} if path is None else read_model_config(path)
     if path is not None:
         name = str(raw.get("_class_name", ""))
-    model_class: Any = _look_up_lazy_part(library, lambda: getattr(library, name)) if name else None
+    model_class: Any = (
+        _look_up_lazy_attribute(library, lambda: getattr(library, name)) if name else None
+    )
     if not hasattr(model_class, "from_config") or not hasattr(model_class, "forward"):
         names = [key for key in dir(library) if "Model" in key or "Autoencoder" in key]
         missing = name or f"(no _class_name in {path})"
@@ -497,12 +516,12 @@ def _find_diffusers_model(reference: LibraryReference, device: str, seq: int | N
     source = ModelSource(
         model, str(reference), notes=(f"model: {name}, from {origin}",), files=files
     )
-    return _add_named_inputs(source, infer_diffusers_inputs(model, seq))
+    return _add_inputs_passed_by_name(source, infer_diffusers_inputs(model, sequence_length))
 
 
 LIBRARIES: Mapping[str, Callable[[LibraryReference, str, int | None], ModelSource]] = {
-    "timm": _find_timm_model,
-    "hf": _find_transformers_model,
-    "torchaudio": _find_torchaudio_model,
-    "diffusers": _find_diffusers_model,
+    "timm": _build_timm_model,
+    "hf": _build_transformers_model_with_inputs,
+    "torchaudio": _build_torchaudio_model,
+    "diffusers": _build_diffusers_model,
 }

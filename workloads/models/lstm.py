@@ -55,17 +55,17 @@ def build(options: WorkloadOptions, model_options: Own) -> WorkloadParts:
     import torch
     from torch.nn.functional import cross_entropy
 
-    from perfctl.workloads.data.texts import draw_texts, read_texts
+    from perfctl.workloads.data.texts import generate_synthetic_texts, read_texts
 
     model = build_bilstm(model_options.hidden, model_options.layers, model_options.classes)
     if options.data == "csv":
         assert options.data_dir is not None
         train, test = read_texts(options.data_dir, model_options.length, model_options.classes)
     else:
-        train = draw_texts(
+        train = generate_synthetic_texts(
             model_options.samples, model_options.length, model_options.classes, options.seed
         )
-        test = draw_texts(
+        test = generate_synthetic_texts(
             max(model_options.samples // 4, 1),
             model_options.length,
             model_options.classes,

@@ -80,9 +80,9 @@ class LayerPlanBuilder:
             )
         return self._append_layer(name, "norm", (source,), self.get_output_shape(source))
 
-    def _make_image_too_small_error(self, reason: str, larger: str) -> SpecError:
+    def _make_image_too_small_error(self, reason: str, enlargement: str) -> SpecError:
         return SpecError(
-            f"image={self.settings['image']} is too small: {reason}; use a larger {larger}"
+            f"image={self.settings['image']} is too small: {reason}; use a larger {enlargement}"
         )
 
     def add_activation(self, name: str, source: int) -> int:
@@ -165,7 +165,7 @@ def add_vgg_layers(layers: LayerPlanBuilder) -> None:
     settings, last = layers.settings, -1
     stages, convolutions = settings["stages"], settings["depth"] - 3
     reason = "every stage needs a convolution, and there are three linear layers"
-    _require_depth(settings, stages + 3, reason)
+    _raise_if_too_shallow(settings, stages + 3, reason)
     first = min(2, stages - 1)
     counts = [min(2, convolutions // stages)] * first
     counts += split_evenly(convolutions - sum(counts), stages - first)
@@ -181,11 +181,13 @@ def add_vgg_layers(layers: LayerPlanBuilder) -> None:
     _add_linear_layers(layers, 3, settings["hidden"], last)
 
 
-def _require_depth(settings: Settings, least: int, reason: str, name: str = "depth") -> None:
+def _raise_if_too_shallow(
+    settings: Settings, min_value: int, reason: str, name: str = "depth"
+) -> None:
     """Raise SpecError for fewer layers (or blocks) than the stages need."""
-    if settings[name] < least:
+    if settings[name] < min_value:
         small = f"{name}={settings[name]} is too small for stages={settings['stages']}"
-        raise SpecError(f"{small}: {reason}; use {name}={least} or more")
+        raise SpecError(f"{small}: {reason}; use {name}={min_value} or more")
 
 
 def _add_linear_layers(layers: LayerPlanBuilder, count: int, width: int, source: int) -> None:
@@ -204,7 +206,7 @@ def add_resnet_layers(layers: LayerPlanBuilder) -> None:
     depth, block = settings["depth"], settings["block"]
     bottleneck = block == "bottleneck" or (block == "auto" and depth >= 50)
     last = _add_stem(layers, settings["width"])
-    for stage, count in enumerate(count_resnet_blocks(settings, bottleneck)):
+    for stage, count in enumerate(count_resnet_blocks_per_stage(settings, bottleneck)):
         inner = settings["width"] * 2**stage
         for number in range(count):
             stride = 2 if stage > 0 and number == 0 else 1
@@ -230,7 +232,7 @@ def _add_residual_block(
     return layers.add_activation(f"{name}.act", layers.add_addition(f"{name}.add", last, shortcut))
 
 
-def count_resnet_blocks(settings: Settings, bottleneck: bool) -> list[int]:
+def count_resnet_blocks_per_stage(settings: Settings, bottleneck: bool) -> list[int]:
     """Return blocks of each stage. Raises SpecError when the depth gives a fraction of a block, or
     too few blocks."""
     depth, stages = settings["depth"], settings["stages"]
@@ -244,7 +246,7 @@ def count_resnet_blocks(settings: Settings, bottleneck: bool) -> list[int]:
             f"depth={depth} is impossible with {kind} blocks of {layers} convolutions: {possible}"
         )
     reason = f"{kind} blocks have {layers} convolutions and each stage needs a block"
-    _require_depth(settings, least, reason)
+    _raise_if_too_shallow(settings, least, reason)
     published = _PUBLISHED.get(depth, ())
     if stages == len(published) and sum(published) == blocks:
         return list(published)
@@ -258,7 +260,7 @@ def add_inception_layers(layers: LayerPlanBuilder) -> None:
     With width 64 the first module is GoogLeNet's 3a, its 1x1 reductions rounded to 96 and 16.
     """
     settings = layers.settings
-    _require_depth(settings, settings["stages"], "each needs a block", "blocks")
+    _raise_if_too_shallow(settings, settings["stages"], "each needs a block", "blocks")
     last = _add_stem(layers, settings["width"])
     for stage, count in enumerate(split_evenly(settings["blocks"], settings["stages"])):
         if stage:
@@ -295,9 +297,9 @@ def _add_stem(layers: LayerPlanBuilder, outputs: int) -> int:
     return layers.add_conv_norm_activation("stem", -1, outputs, 3)
 
 
-def split_evenly(count: int, places: int) -> list[int]:
+def split_evenly(count: int, parts: int) -> list[int]:
     """``count`` divided over ``places`` as evenly as possible; the last ones get one more."""
-    return [count // places + (index >= places - count % places) for index in range(places)]
+    return [count // parts + (index >= parts - count % parts) for index in range(parts)]
 
 
 FAMILIES: Mapping[str, Callable[[LayerPlanBuilder], None]] = {
@@ -320,7 +322,7 @@ class NumberParameter:
     multiple: int = 1
 
     @property
-    def allowed(self) -> str:
+    def allowed_values_text(self) -> str:
         """Text such as "1 to 11, odd"."""
         suffix = (
             ", odd" if self.odd else f", a multiple of {self.multiple}" if self.multiple > 1 else ""
@@ -340,7 +342,7 @@ class ChoiceParameter:
         return self.words[0]
 
     @property
-    def allowed(self) -> str:
+    def allowed_values_text(self) -> str:
         return f"one of {', '.join(self.words)}"
 
 
@@ -411,7 +413,7 @@ PARAMETERS: Mapping[str, Mapping[str, Parameter]] = {
 """Family -> name of a parameter -> default and range."""
 
 
-def find_family(spec: str) -> str | None:
+def parse_model_family(spec: str) -> str | None:
     """Return the family at the start of a specification; None for anything else."""
     name = spec.partition(":")[0].strip()
     return name if name in PARAMETERS else None
@@ -467,7 +469,7 @@ def format_canonical_spec(family: str, settings: Mapping[str, int | str]) -> str
 
 def _parse_parameter(family: str, name: str, text: str, parameter: Parameter) -> int | str:
     wrong = SpecError(
-        f"{family}: {name} must be {parameter.allowed}, got {text} ({parameter.about})"
+        f"{family}: {name} must be {parameter.allowed_values_text}, got {text} ({parameter.about})"
     )
     if isinstance(parameter, ChoiceParameter):
         if text not in parameter.words:
@@ -480,5 +482,7 @@ def _parse_parameter(family: str, name: str, text: str, parameter: Parameter) ->
         raise wrong
     if parameter.odd and value % 2 == 0:
         uneven = "an even width cannot be padded evenly"
-        raise SpecError(f"{family}: {name} must be {parameter.allowed}, got {value}: {uneven}")
+        raise SpecError(
+            f"{family}: {name} must be {parameter.allowed_values_text}, got {value}: {uneven}"
+        )
     return value

@@ -41,7 +41,7 @@ class ModelInputs:
     """What was assumed, for the reader."""
 
     @classmethod
-    def by_position(
+    def from_positional_shapes(
         cls, shapes: Iterable[tuple[int, ...]], dtype: str = "float32", **facts: Any
     ) -> ModelInputs:
         return cls({str(index): (shape, dtype) for index, shape in enumerate(shapes)}, **facts)
@@ -144,18 +144,18 @@ def create_parameters_on_meta() -> Iterator[None]:
     module = torch.nn.Module
     register_parameter, register_buffer = module.register_parameter, module.register_buffer
 
-    def move_parameter(owner: Any, name: str, value: Any) -> None:
+    def register_parameter_on_meta(owner: Any, name: str, value: Any) -> None:
         register_parameter(owner, name, value)
         if value is not None and value.device.type != "meta" and not is_lazy(value):
             owner._parameters[name] = torch.nn.Parameter(
                 value.detach().to("meta"), requires_grad=value.requires_grad
             )
 
-    def move_buffer(owner: Any, name: str, value: Any, persistent: bool = True) -> None:
+    def register_buffer_on_meta(owner: Any, name: str, value: Any, persistent: bool = True) -> None:
         register_buffer(owner, name, value if value is None else value.to("meta"), persistent)
 
     with (
-        patch.object(module, "register_parameter", move_parameter),
-        patch.object(module, "register_buffer", move_buffer),
+        patch.object(module, "register_parameter", register_parameter_on_meta),
+        patch.object(module, "register_buffer", register_buffer_on_meta),
     ):
         yield

@@ -193,7 +193,7 @@ def _make_image_feed(
     else:
         assert options.data_dir is not None
         folders = images.read_class_folders(options.data_dir, loaded.classes, loaded.transforms)
-        dataset = folders.draw_images(count, options.seed)
+        dataset = folders.sample_images_randomly(count, options.seed)
         problem = dataset.describe_unreadable_image
     if count_samples(dataset) < count:
         reason = (
@@ -280,7 +280,7 @@ def load_torchvision_model(
     if weights == "default":
         model, weights = _load_published_weights(name, published, folder), str(published)
     else:
-        model = _build_like_published(name, family, classes, from_file=trained)
+        model = _build_model_matching_published_weights(name, family, classes, from_file=trained)
         if trained:
             load_checkpoint_into_model(model, Path(weights), name)
             weights = Path(weights).name
@@ -290,7 +290,7 @@ def load_torchvision_model(
     return WeightedModel(model.eval(), family, weights, trained, published.transforms(), outputs)
 
 
-def _build_like_published(
+def _build_model_matching_published_weights(
     name: str, family: str, classes: int | None, *, from_file: bool
 ) -> torch.nn.Module:
     """Return the model of the published weights, without downloading them."""
@@ -302,12 +302,12 @@ def _build_like_published(
     if classes is not None:
         settings["num_classes"] = classes
     try:
-        return build_torchvision(name, "cpu", **settings)
+        return build_torchvision_without_weights(name, "cpu", **settings)
     except ModelError as error:
         raise WorkloadError(error.message) from error
 
 
-def build_torchvision(name: str, device: str, **settings: Any) -> torch.nn.Module:
+def build_torchvision_without_weights(name: str, device: str, **settings: Any) -> torch.nn.Module:
     """Return a model without published weights, of the image size of these. Raises ModelError."""
     from torchvision import models
 
@@ -350,7 +350,7 @@ def _load_published_weights(name: str, published: Any, folder: Path | None) -> t
     builder: Any = models.get_model_builder(name)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _keep_checkpoints_in(folder):
+        with _redirect_weight_downloads_to_folder(folder):
             return builder(weights=published)  # type: ignore[no-any-return]
     except (OSError, RuntimeError, ValueError, EOFError) as error:
         if isinstance(error, torch.OutOfMemoryError):
@@ -378,7 +378,7 @@ def _find_weights_folder(file: str, folder: Path | None) -> Path:
 
 
 @contextmanager
-def _keep_checkpoints_in(folder: Path) -> Iterator[None]:
+def _redirect_weight_downloads_to_folder(folder: Path) -> Iterator[None]:
     """During the block, torchvision reads and downloads published weights in ``folder``, with
     a timeout."""
     from torchvision.models import _api
@@ -433,7 +433,7 @@ def read_checkpoint_tensors(file: Path) -> dict[str, torch.Tensor]:
         raise WorkloadError(
             f"`weights`: {file} does not exist; use default, none, or the path of a checkpoint"
         )
-    _reject_zip_bomb(file)
+    _raise_if_zip_bomb(file)
     try:
         state = torch.load(os.fspath(file), map_location="cpu", weights_only=True)
     except (*_UNREADABLE, UnpicklingError) as error:
@@ -450,7 +450,7 @@ def read_checkpoint_tensors(file: Path) -> dict[str, torch.Tensor]:
     return {str(key).removeprefix("module."): value for key, value in state.items()}
 
 
-def _reject_zip_bomb(file: Path) -> None:
+def _raise_if_zip_bomb(file: Path) -> None:
     """Raise WorkloadError for a zip file that expands: torch stores tensors uncompressed, and a
     bomb would fill memory."""
     if not is_zipfile(file):

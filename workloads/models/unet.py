@@ -17,7 +17,7 @@ from perfctl.workloads.spec import (
     WorkloadOptions,
     declare_number_option,
     declare_option,
-    make_whole_number_type,
+    make_argparse_integer_type,
 )
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ UPSAMPLINGS = ("transposed", "bilinear")
 
 
 def _parse_image_side(text: str) -> int:
-    number, step = make_whole_number_type(1)(text), 1 << LEVELS
+    number, step = make_argparse_integer_type(1)(text), 1 << LEVELS
     if number % step:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a multiple of {step}: the image is halved {LEVELS} times"
@@ -87,7 +87,7 @@ def build(options: WorkloadOptions, model_options: Own) -> WorkloadParts:
     import torch
     from torch.nn.functional import cross_entropy
 
-    from perfctl.workloads.data.shapes import draw_shapes, read_images_and_masks
+    from perfctl.workloads.data.shapes import generate_shape_images_and_masks, read_images_and_masks
 
     model = build_unet(model_options.base_width, model_options.classes, model_options.upsampling)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
@@ -99,8 +99,10 @@ def build(options: WorkloadOptions, model_options: Own) -> WorkloadParts:
         return WorkloadParts(
             model, cross_entropy, optimizer, *masked, overlap=model_options.classes
         )
-    train = draw_shapes(model_options.samples, model_options.image_size, options.seed)
-    test = draw_shapes(
+    train = generate_shape_images_and_masks(
+        model_options.samples, model_options.image_size, options.seed
+    )
+    test = generate_shape_images_and_masks(
         max(model_options.samples // 4, 1), model_options.image_size, options.seed + 1_000_003
     )
     return WorkloadParts(
@@ -150,23 +152,23 @@ def build_unet(
     return UNet()
 
 
-def _make_two_convolutions(before: int, after: int) -> nn.Module:
+def _make_two_convolutions(in_channels: int, out_channels: int) -> nn.Module:
     from torch import nn
 
-    def make_convolution(channels: int) -> tuple[nn.Module, ...]:
-        conv = nn.Conv2d(channels, after, 3, padding=1, bias=False)
-        return conv, nn.BatchNorm2d(after), nn.ReLU()
+    def make_conv_norm_relu(channels: int) -> tuple[nn.Module, ...]:
+        conv = nn.Conv2d(channels, out_channels, 3, padding=1, bias=False)
+        return conv, nn.BatchNorm2d(out_channels), nn.ReLU()
 
-    return nn.Sequential(*make_convolution(before), *make_convolution(after))
+    return nn.Sequential(*make_conv_norm_relu(in_channels), *make_conv_norm_relu(out_channels))
 
 
-def _make_upsampling(before: int, after: int, upsampling: str) -> nn.Module:
+def _make_upsampling(in_channels: int, out_channels: int, upsampling: str) -> nn.Module:
     """Twice the width and height, ``after`` channels."""
     from torch import nn
 
     if upsampling == "transposed":
-        return nn.ConvTranspose2d(before, after, 2, stride=2)
+        return nn.ConvTranspose2d(in_channels, out_channels, 2, stride=2)
     return nn.Sequential(
         nn.Upsample(scale_factor=2, mode="bilinear", align_corners=False),
-        nn.Conv2d(before, after, 1),
+        nn.Conv2d(in_channels, out_channels, 1),
     )

@@ -27,8 +27,8 @@ from perfctl.workloads.tracing.composites import (
 )
 from perfctl.workloads.tracing.gradients import (
     NodeLayers,
-    hook_nodes_between,
-    hook_unclaimed_nodes,
+    hook_autograd_nodes_between,
+    hook_unclaimed_autograd_nodes,
     iterate_output_tensors,
     iterate_tensors,
 )
@@ -84,7 +84,7 @@ class _OpenRangeStack:
                 return item
         return None
 
-    def find_level(self, target: object) -> int | None:
+    def find_stack_index(self, target: object) -> int | None:
         """Index in ``open`` of a module, or of the node that a hook closes."""
         levels = range(len(self.open) - 1, -1, -1)
         items = ((level, self.open[level]) for level in levels)
@@ -121,7 +121,7 @@ class LayerRangeAnnotator:
         self._push, self._pop = backend.push, backend.pop
         self._names = names or ModuleNames(root)
         self._module_hooks = GlobalModuleHooks(
-            self._before, self._after, with_kwargs=not HAS_NUMBERS
+            self._before, self._close_range_after_forward, with_kwargs=not HAS_NUMBERS
         )
         self._layers: dict[int, _RunningLayer] = {}
         self._hooks: dict[tuple[str, str], tuple[Hook, Hook]] = {}
@@ -131,14 +131,14 @@ class LayerRangeAnnotator:
         self._active = False
 
     @property
-    def gaps(self) -> list[Gap]:
+    def compiled_region_gaps(self) -> list[Gap]:
         """One gap per compiled region that ran: its layers cannot be told apart."""
         return [Gap("layer ranges", "not_available", COMPILED, name) for name in self._regions]
 
     def __enter__(self) -> LayerRangeAnnotator:
         self._active = True
         _ENTERED.add(self)
-        exclude_hooks_from_compilation(self._before, self._after)
+        exclude_hooks_from_compilation(self._before, self._close_range_after_forward)
         self._module_hooks.install()
         return self
 
@@ -146,9 +146,9 @@ class LayerRangeAnnotator:
         self._active = False
         _ENTERED.discard(self)
         self._module_hooks.remove()
-        self.close_ranges()
+        self.close_leftover_ranges()
 
-    def close_ranges(self) -> None:
+    def close_leftover_ranges(self) -> None:
         """Close the ranges of this thread that an exception left open."""
         self._close_down_to_level(self._thread.running, 0)
 
@@ -177,7 +177,7 @@ class LayerRangeAnnotator:
             self._close_down_to_level(running, 0)
             self._epoch += 1
         if not HAS_NUMBERS:
-            self._claim_nodes_of_layer(running, iterate_tensors(arguments))
+            self._hook_layer_autograd_nodes(running, iterate_tensors(arguments))
             running.inputs.append({tensor.grad_fn for tensor in iterate_tensors(arguments)})
         layer = self._layers.get(id(module))
         if (
@@ -189,7 +189,7 @@ class LayerRangeAnnotator:
         running.calls += 1
         running.open.append(layer)
         if layer.name is not None:
-            running.makers.note_layer_of_next_nodes(layer.name)
+            running.makers.set_next_autograd_nodes_layer(layer.name)
             self._push(f"{layer.name}:recompute" if recompute else layer.forward)
 
     def _make_running_layer(
@@ -197,8 +197,8 @@ class LayerRangeAnnotator:
     ) -> _RunningLayer:
         """Return the layer of a module called for the first time, or of one that cannot be kept."""
         parent = running.find_innermost_named_layer()
-        name = self._names.find_name(
-            module, None if parent is None else parent.module(), roots=not recompute
+        name = self._names.find_or_assign_name(
+            module, None if parent is None else parent.module(), may_become_root=not recompute
         )
         layer = _RunningLayer(module, name, is_compiled_region(module))
         if layer.compiled:
@@ -206,26 +206,30 @@ class LayerRangeAnnotator:
             self._regions[name or type(module).__name__] = None
             if is_torch_compile_wrapper(module):
                 self._module_hooks.hide_during_forward(module)
-        elif name is not None and self._names.name_of(module) == name:
+        elif name is not None and self._names.get_registered_name(module) == name:
             # a replica has the name of its original
             self._layers[id(module)] = layer
         return layer
 
-    def _claim_nodes_of_layer(self, running: _OpenRangeStack, outputs: Iterable[Tensor]) -> None:
+    def _hook_layer_autograd_nodes(
+        self, running: _OpenRangeStack, outputs: Iterable[Tensor]
+    ) -> None:
         """Before torch 2.1: the nodes that the innermost running layer made up to here are
         its own."""
         layer = running.find_innermost_named_layer()
         if layer is not None and layer.name is not None and is_grad_enabled():
             inputs = set().union(*running.inputs)
-            hook_nodes_between(
+            hook_autograd_nodes_between(
                 outputs,
                 inputs,
                 layer.name,
                 self._names.find_layer_of_parameter,
-                self._make_range_hooks,
+                self._make_autograd_range_hooks,
             )
 
-    def _after(self, module: nn.Module, arguments: Any, *hook_arguments: Any) -> None:
+    def _close_range_after_forward(
+        self, module: nn.Module, arguments: Any, *hook_arguments: Any
+    ) -> None:
         """``hook_arguments``: (result,); before torch 2.1 (kwargs, result), or (None,) after an
         exception."""
         if is_compiling():
@@ -240,29 +244,32 @@ class LayerRangeAnnotator:
                     hook_arguments[0] if len(hook_arguments) > 1 else None
                 )
             )
-            self._claim_nodes_of_layer(running, iterate_output_tensors(result))
+            self._hook_layer_autograd_nodes(running, iterate_output_tensors(result))
         if opened and opened[-1] is self._layers.get(id(module)):
             opened.pop()
             del running.inputs[running.calls - 1 :]
             running.calls -= 1
             self._pop()
         else:
-            level = running.find_level(module)
+            level = running.find_stack_index(module)
             if level is None:
                 return
             self._close_down_to_level(running, level)
         if running.calls:
             parent = running.find_innermost_named_layer()
-            makers.note_layer_of_next_nodes(None if parent is None else parent.name)
+            makers.set_next_autograd_nodes_layer(None if parent is None else parent.name)
             return
         if HAS_NUMBERS and self._active and makers.starts and next_number() > makers.starts[0]:
             outputs = (result,) if isinstance(result, Tensor) else iterate_output_tensors(result)
-            hook_unclaimed_nodes(
-                outputs, makers, self._names.find_layer_of_parameter, self._make_range_hooks
+            hook_unclaimed_autograd_nodes(
+                outputs,
+                makers,
+                self._names.find_layer_of_parameter,
+                self._make_autograd_range_hooks,
             )
         makers.clear()
 
-    def _make_range_hooks(self, layer: str, direction: str) -> tuple[Hook, Hook]:
+    def _make_autograd_range_hooks(self, layer: str, direction: str) -> tuple[Hook, Hook]:
         """Return (prehook, hook) that open and close a layer's range around an autograd node."""
         hooks = self._hooks.get((layer, direction))
         if hooks is not None:
@@ -290,7 +297,7 @@ class LayerRangeAnnotator:
                 or type(top := opened[level]) is not tuple
                 or top[0] is not close_layer_range
             ):
-                lower = running.find_level(close_layer_range)
+                lower = running.find_stack_index(close_layer_range)
                 if lower is None:
                     return
                 level = lower
@@ -302,11 +309,11 @@ class LayerRangeAnnotator:
                 self._close_down_to_level(running, level)
             # create_graph: the gradients have their own nodes
             if HAS_NUMBERS and is_grad_enabled() and self._active:
-                hook_unclaimed_nodes(
+                hook_unclaimed_autograd_nodes(
                     iterate_output_tensors(inputs),
                     NodeLayers(layer, first),
                     self._names.find_layer_of_parameter,
-                    self._make_range_hooks,
+                    self._make_autograd_range_hooks,
                 )
 
         self._hooks[layer, direction] = open_layer_range, close_layer_range

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT, Gap, Step, Summary
 from perfctl.workloads.spec import WorkloadError, write_file_atomically
-from perfctl.workloads.tracing.versions import find_range_functions
+from perfctl.workloads.tracing.versions import get_profiler_range_functions
 
 _TASKS = Path("/proc/self/task")
 _ORIGINS = "TORCH_COMPILE_DEBUG_EXTEND"
@@ -43,7 +43,7 @@ class DeviceClock:
     def wait_for_marks(self) -> None:
         """Wait for the device to reach every mark."""
 
-    def start_ns(self, mark: Any) -> int:
+    def get_mark_time_ns(self, mark: Any) -> int:
         """On the host's monotonic clock."""
         return int(mark)
 
@@ -61,16 +61,20 @@ class CpuWaitMeter:
 
     def __init__(self) -> None:
         self._threads, self._cores, self._own_s = (
-            _read_thread_times(),
-            _read_core_seconds(),
+            _read_thread_run_wait_ns(),
+            _read_busy_total_core_seconds(),
             time.process_time(),
         )
 
-    def summaries(self) -> list[Summary]:
+    def summarize_cpu_wait_shares(self) -> list[Summary]:
         """Shares, 0..1; none where the system does not count them."""
-        own_s, cores, summaries = time.process_time() - self._own_s, _read_core_seconds(), []
+        own_s, cores, summaries = (
+            time.process_time() - self._own_s,
+            _read_busy_total_core_seconds(),
+            [],
+        )
         ran = waited = 0
-        for thread, times in _read_thread_times().items():
+        for thread, times in _read_thread_run_wait_ns().items():
             before = self._threads.get(thread, (0, 0))
             ran, waited = ran + times[0] - before[0], waited + times[1] - before[1]
         if ran > 0:
@@ -83,7 +87,7 @@ class CpuWaitMeter:
         return summaries
 
 
-def _read_thread_times() -> dict[str, tuple[int, int]]:
+def _read_thread_run_wait_ns() -> dict[str, tuple[int, int]]:
     """Thread -> nanoseconds that it ran, and that it waited to run."""
     times = {}
     with suppress(OSError):
@@ -94,7 +98,7 @@ def _read_thread_times() -> dict[str, tuple[int, int]]:
     return times
 
 
-def _read_core_seconds() -> tuple[float, float] | None:
+def _read_busy_total_core_seconds() -> tuple[float, float] | None:
     """Return seconds of all cores since the system began: busy, and in all; None where the system
     does not say."""
     with suppress(OSError, ValueError):
@@ -125,7 +129,7 @@ class CudaEventClock(DeviceClock):
     def wait_for_marks(self) -> None:
         torch.cuda.synchronize()
 
-    def start_ns(self, mark: torch.cuda.Event) -> int:
+    def get_mark_time_ns(self, mark: torch.cuda.Event) -> int:
         return self._base_ns + self.measure_ns_between(self._base, mark)
 
     def measure_ns_between(self, start: torch.cuda.Event, end: torch.cuda.Event) -> int:
@@ -134,7 +138,7 @@ class CudaEventClock(DeviceClock):
         return round(milliseconds * 1e6)
 
 
-def make_clock(device: str) -> DeviceClock:
+def make_device_clock(device: str) -> DeviceClock:
     return CudaEventClock() if device == "cuda" else DeviceClock()
 
 
@@ -170,7 +174,7 @@ class StepTimeline:
         rows = []
         for number, phase, start, end in self._spans:
             loss, accuracy = self._scores.get((number, phase), (None, None))
-            times = self.clock.start_ns(start), self.clock.measure_ns_between(start, end)
+            times = self.clock.get_mark_time_ns(start), self.clock.measure_ns_between(start, end)
             rows.append(
                 Step(number, phase, *times, None if loss is None else float(loss), accuracy)
             )
@@ -190,7 +194,7 @@ def make_measured_window(
     return nullcontext()
 
 
-def list_window_gaps(window: str, device: str) -> list[Gap]:
+def explain_unusable_window(window: str, device: str) -> list[Gap]:
     """Return a gap when the window does not work on this device."""
     if window == "cuda" and device != "cuda":
         reason = (
@@ -223,7 +227,7 @@ def _record_with_torch_profiler(trace: Path, device: str, all_threads: bool) -> 
     if device == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)
         torch.cuda.synchronize()
-    settings = _make_all_threads_arguments() if all_threads else {}
+    settings = _make_all_threads_profiler_arguments() if all_threads else {}
     # torch 1.9 and later; 1.8.1 never ends with it
     memory = hasattr(torch.profiler.profile, "add_metadata_json")
     profiler = torch.profiler.profile(
@@ -258,10 +262,10 @@ def _export_trace(profiler: torch.profiler.profile, path: Path) -> None:
                 shutil.copyfileobj(trace, packed, 1 << 20)
     else:
         profiler.export_chrome_trace(str(path))
-        _add_inductor_origins(path)
+        _add_inductor_source_lines(path)
 
 
-def _add_inductor_origins(path: Path) -> None:
+def _add_inductor_source_lines(path: Path) -> None:
     """Where the user asked Inductor for them: the Python lines that each fused kernel comes from.
     torch (2.14) adds them only to traces that its own handler writes."""
     if os.environ.get(_ORIGINS) == "1":
@@ -269,7 +273,7 @@ def _add_inductor_origins(path: Path) -> None:
             importlib.import_module("torch._inductor.profiler")._add_inductor_provenance(str(path))
 
 
-def _make_all_threads_arguments() -> dict[str, Any]:
+def _make_all_threads_profiler_arguments() -> dict[str, Any]:
     """Arguments for torch.profiler to record every thread, and to be stopped by any; empty for
     versions that cannot (2.4)."""
     try:
@@ -280,7 +284,7 @@ def _make_all_threads_arguments() -> dict[str, Any]:
         return {}
 
 
-_enter, _leave = find_range_functions()
+_enter, _leave = get_profiler_range_functions()
 _is_listening: Any = torch._C._autograd._profiler_enabled
 """Whether torch.profiler records this thread; also right for autograd's threads."""
 

@@ -23,7 +23,11 @@ from torch import Tensor
 
 from perfctl.records.ranges import RANGE_PREFIX
 from perfctl.records.report import Gap, LayerTime, Summary
-from perfctl.records.stats import PERCENTILES, compute_percentile, count_needed_values
+from perfctl.records.stats import (
+    PERCENTILES,
+    compute_percentile,
+    count_values_needed_for_percentile,
+)
 from perfctl.workloads.data import mnist
 from perfctl.workloads.interface import Workload
 from perfctl.workloads.run.annotate import LayerRangeAnnotator
@@ -37,7 +41,7 @@ from perfctl.workloads.run.clock import (
     mark_range,
 )
 from perfctl.workloads.run.record import WorkloadRecord, write_record_around
-from perfctl.workloads.run.setup import WorkloadSetup, make_autocast, prepare_workload
+from perfctl.workloads.run.setup import WorkloadSetup, make_autocast, set_up_and_build_workload
 from perfctl.workloads.spec import LEAST_STEPS, WorkloadOptions
 from perfctl.workloads.tracing.watch import Recorder
 
@@ -97,7 +101,7 @@ def run_inference_and_wait(setup: WorkloadSetup, inputs: Tensor, phase: Phase = 
     return outputs
 
 
-def add_run_summaries(setup: WorkloadSetup, record: WorkloadRecord) -> None:
+def add_image_feed_summaries(setup: WorkloadSetup, record: WorkloadRecord) -> None:
     """Add summaries to the record: those of the feed, images per second, percentiles of a
     batch's time.
 
@@ -116,14 +120,18 @@ def add_run_summaries(setup: WorkloadSetup, record: WorkloadRecord) -> None:
         if row.phase in ("copy", "inference"):
             latency[row.number] += row.duration_ns or 0
     rate = setup.options.batch_size * len(steps) / (sum(steps) / 1e9) if sum(steps) else None
-    record.summaries += [*feed.summaries(), Summary("images_per_second", rate, "1/s")]
-    record.gaps += feed.gaps()
+    record.summaries += [
+        *feed.summarize_counts_and_accuracy(),
+        Summary("images_per_second", rate, "1/s"),
+    ]
+    record.gaps += feed.describe_missing_data()
     for percent in PERCENTILES:
         name, value = f"latency_p{percent}", compute_percentile(list(latency.values()), percent)
         record.summaries.append(Summary(name, value, "ns"))
         if value is None:
             reason = (
-                f"{len(latency)} full batches were timed; at least {count_needed_values(percent)} "
+                f"{len(latency)} full batches were timed; at least "
+                f"{count_values_needed_for_percentile(percent)} "
                 "are needed"
             )
             record.gaps.append(Gap(name, "not_available", reason))
@@ -149,7 +157,7 @@ class TimedRanges(RangeBackend):
         if self._open.stack:
             self._open.stack[-1][2].append((start, end))
 
-    def read_times(self) -> dict[str, int]:
+    def pop_exclusive_ns_by_name(self) -> dict[str, int]:
         """Nanoseconds per range name since the last call, without inner ranges; waits for
         the device."""
         self._clock.wait_for_marks()
@@ -171,10 +179,10 @@ def time_layers(setup: WorkloadSetup, batches: Iterator[Batch], steps: int) -> l
     times: dict[str, list[int]] = defaultdict(list)
     with LayerRangeAnnotator(ranges, model):
         run_step(setup, next(batches))
-        ranges.read_times()
+        ranges.pop_exclusive_ns_by_name()
         for _ in range(steps):
             run_step(setup, next(batches))
-            for name, spent in ranges.read_times().items():
+            for name, spent in ranges.pop_exclusive_ns_by_name().items():
                 times[name].append(spent)
     root = type(model).__name__
     kinds = {path: type(module).__name__ for path, module in model.named_modules()}
@@ -190,7 +198,7 @@ def time_layers(setup: WorkloadSetup, batches: Iterator[Batch], steps: int) -> l
     return rows
 
 
-def run_epochs(setup: WorkloadSetup, record: WorkloadRecord) -> None:
+def train_and_test_epochs(setup: WorkloadSetup, record: WorkloadRecord) -> None:
     """Per epoch, a row "epoch" with mean loss and accuracy, and a row "test" for the test pass."""
     shuffle = torch.Generator().manual_seed(setup.options.seed)
     for number in range(setup.options.epochs):
@@ -282,24 +290,24 @@ def run_workload(
         options.mode,
         options.precision,
         options.seed,
-        variant=_describe_variant(workload, model_options, options),
+        variant=_describe_non_default_options(workload, model_options, options),
         options=values,
     )
     with write_record_around(record, options):
-        setup = prepare_workload(workload, options, model_options, record)
+        setup = set_up_and_build_workload(workload, options, model_options, record)
         _run_warmup_steps(setup, record)
         setup.memory.reset_peak()
         try:
             try:
                 _run_measured_steps(setup, record)
             finally:
-                setup.memory.read_peak()
+                setup.memory.record_peak_memory()
                 record.environment["host_peak_covers"] = setup.memory.host_peak_covers
             if options.layer_steps is not None:
                 record.layer_times = time_layers(
                     setup, _repeat_batches(setup, options.layer_steps), options.layer_steps
                 )
-            run_epochs(setup, record)
+            train_and_test_epochs(setup, record)
         finally:
             setup.memory.fill_record(record)
         for row in record.steps:
@@ -361,23 +369,23 @@ def _run_measured_steps(setup: WorkloadSetup, record: WorkloadRecord) -> None:
                 contexts.enter_context(context)
             wait = CpuWaitMeter()
             start = setup.clock.record_mark()
-            for number in range(steps if feed is None else feed.steps):
+            for number in range(steps if feed is None else feed.full_batch_count):
                 _measure_step(setup, timeline, number, batches)
             end = setup.clock.record_mark()
             setup.clock.wait_for_marks()
-            record.summaries += wait.summaries()
+            record.summaries += wait.summarize_cpu_wait_shares()
         record.duration_ns = setup.clock.measure_ns_between(start, end)
-        record.gaps += annotator.gaps if annotator is not None else []
+        record.gaps += annotator.compiled_region_gaps if annotator is not None else []
         if feed is not None:
             for images, targets in batches:
-                with timeline.time_block(feed.steps, REST):
+                with timeline.time_block(feed.full_batch_count, REST):
                     outputs = run_inference_and_wait(setup, images)
                 timeline.set_loss_and_accuracy(
-                    feed.steps, REST, *feed.score_batch(outputs, targets)
+                    feed.full_batch_count, REST, *feed.score_batch(outputs, targets)
                 )
     finally:
         record.steps += timeline.build_step_rows()
-        add_run_summaries(setup, record)
+        add_image_feed_summaries(setup, record)
 
 
 def _estimate_steps_within(setup: WorkloadSetup, seconds: float) -> int:
@@ -422,7 +430,7 @@ def _measure_step(
     timeline.set_loss_and_accuracy(number, "step", *scores)
 
 
-def _describe_variant(
+def _describe_non_default_options(
     workload: Workload, model_options: Any, options: WorkloadOptions
 ) -> str | None:
     """Return options not at their default, such as "conv2=32,128,5,1": runs that differ here have

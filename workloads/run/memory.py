@@ -9,7 +9,7 @@ import torch
 
 from perfctl.records.report import Gap, MemoryFigure
 from perfctl.workloads.run.record import WorkloadRecord
-from perfctl.workloads.tracing.versions import read_free_and_total_memory
+from perfctl.workloads.tracing.versions import read_free_total_gpu_bytes
 
 _CPU_GAPS = {
     "allocated": "torch has no allocator statistics for the CPU",
@@ -33,7 +33,7 @@ class MemoryWatch:
                 Gap(f"memory:{name}", "not_available", reason) for name, reason in _CPU_GAPS.items()
             ]
 
-    def record_figures(self, moment: str) -> None:
+    def record_memory_amounts(self, moment: str) -> None:
         """Read the current figures; ``moment``: start (no model yet), before (the first step) or
         after (all else)."""
         if self._cuda:
@@ -41,12 +41,16 @@ class MemoryWatch:
             amounts = (
                 torch.cuda.memory_allocated(),
                 torch.cuda.memory_reserved(),
-                *read_free_and_total_memory(),
+                *read_free_total_gpu_bytes(),
             )
             for quantity, amount in zip(_CPU_GAPS, amounts):
-                self._add_figure(moment, quantity, amount)
-        self._add_figure(moment, "host_available", read_proc_bytes("/proc/meminfo", "MemAvailable"))
-        self._add_figure(moment, "host_resident", read_proc_bytes("/proc/self/status", "VmRSS"))
+                self._add_memory_amount(moment, quantity, amount)
+        self._add_memory_amount(
+            moment, "host_available", read_proc_bytes("/proc/meminfo", "MemAvailable")
+        )
+        self._add_memory_amount(
+            moment, "host_resident", read_proc_bytes("/proc/self/status", "VmRSS")
+        )
 
     def reset_peak(self) -> None:
         if self._cuda:
@@ -60,17 +64,19 @@ class MemoryWatch:
 
     def fill_record(self, record: WorkloadRecord) -> None:
         """Read the last figures, and put all into the record."""
-        self.record_figures("after")
+        self.record_memory_amounts("after")
         record.memory = self.figures
         record.gaps += self.gaps
 
-    def read_peak(self) -> None:
+    def record_peak_memory(self) -> None:
         if self._cuda:
-            self._add_figure("peak", "allocated", torch.cuda.max_memory_allocated())
-            self._add_figure("peak", "reserved", torch.cuda.max_memory_reserved())
-        self._add_figure("peak", "host_resident", read_proc_bytes("/proc/self/status", "VmHWM"))
+            self._add_memory_amount("peak", "allocated", torch.cuda.max_memory_allocated())
+            self._add_memory_amount("peak", "reserved", torch.cuda.max_memory_reserved())
+        self._add_memory_amount(
+            "peak", "host_resident", read_proc_bytes("/proc/self/status", "VmHWM")
+        )
 
-    def _add_figure(self, moment: str, quantity: str, amount: int | None) -> None:
+    def _add_memory_amount(self, moment: str, quantity: str, amount: int | None) -> None:
         if amount is not None:
             self.figures.append(MemoryFigure(moment, quantity, amount))
         else:

@@ -54,7 +54,7 @@ def parse_workload_arguments(name: str, arguments: Sequence[str]) -> tuple[Workl
         **{field.name: values.pop(field.name) for field in fields(WorkloadOptions)}
     )
     model_options = workload.Own(**values)
-    _check_common_options(options)
+    _raise_if_options_conflict(options)
     return workload.check(options, model_options), model_options
 
 
@@ -75,7 +75,7 @@ def _make_workload_parser(workload: Workload) -> spec.RaisingArgumentParser:
     return parser
 
 
-def _check_common_options(options: WorkloadOptions) -> None:
+def _raise_if_options_conflict(options: WorkloadOptions) -> None:
     if options.mode == "infer" and options.epochs:
         raise SpecError("`epochs` trains the model: omit it when `mode` is infer")
     if options.precision == "tf32" and options.device == "cpu":
@@ -95,4 +95,4 @@ def _check_common_options(options: WorkloadOptions) -> None:
         raise SpecError(
             "`compile` needs a `warmup` of at least 3: one step records shapes, the others compile"
         )
-    spec.check_trace_option(options.window, options.trace)
+    spec.raise_if_trace_option_invalid(options.window, options.trace)

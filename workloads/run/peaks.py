@@ -33,13 +33,13 @@ ROUNDS, REPEATS = 3, 5
 def measure_device_peaks(device: str) -> dict[str, Any]:
     """FLOP/s by path, bytes/s, and the device. Takes seconds. Raises WorkloadError without
     the device."""
-    run_setup.require_device(device)
+    run_setup.raise_if_device_unavailable(device)
     described = run_setup.describe_device(device)
     sides, elements = (CUDA_SIDES, CUDA_ELEMENTS) if device == "cuda" else (CPU_SIDES, CPU_ELEMENTS)
     flops: dict[str, float] = {}
-    for path, (dtype, precision) in _list_compute_paths(device).items():
-        run_setup.set_tf32(precision)
-        flops[path] = max(_measure_matmul_flops(device, side, dtype) for side in sides)
+    for path, (dtype, precision) in _list_supported_matmul_precisions(device).items():
+        run_setup.set_tf32_for_precision(precision)
+        flops[path] = max(_measure_matmul_flops_per_second(device, side, dtype) for side in sides)
     return {
         "device": described.name or described.kind,
         "kind": described.kind,
@@ -52,7 +52,7 @@ def measure_device_peaks(device: str) -> dict[str, Any]:
     }
 
 
-def _list_compute_paths(device: str) -> dict[str, tuple[torch.dtype, str]]:
+def _list_supported_matmul_precisions(device: str) -> dict[str, tuple[torch.dtype, str]]:
     """Return path -> type and precision, of those that the device has."""
     paths = {"fp32": (torch.float32, "fp32"), "fp64": (torch.float64, "fp32")}
     major = torch.cuda.get_device_capability()[0] if device == "cuda" else 0
@@ -67,22 +67,30 @@ def _list_compute_paths(device: str) -> dict[str, tuple[torch.dtype, str]]:
     return paths
 
 
-def _measure_matmul_flops(device: str, side: int, dtype: torch.dtype) -> float:
+def _measure_matmul_flops_per_second(device: str, side: int, dtype: torch.dtype) -> float:
     """FLOP/s of a product of side x side matrices, 2 x side^3 FLOPs."""
     first, second = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
     result = torch.empty_like(first)
-    return 2 * side**3 / _time_call(device, lambda: torch.matmul(first, second, out=result))
+    return (
+        2
+        * side**3
+        / _measure_best_median_seconds(device, lambda: torch.matmul(first, second, out=result))
+    )
 
 
 def _measure_triad_bandwidth(device: str, elements: int) -> float:
     """Bytes/s of a = b + s c: two reads and a write of 4 bytes per element."""
     result, first, second = (torch.ones(elements, device=device) for _ in range(3))
     return (
-        12 * elements / _time_call(device, lambda: torch.add(first, second, alpha=3.0, out=result))
+        12
+        * elements
+        / _measure_best_median_seconds(
+            device, lambda: torch.add(first, second, alpha=3.0, out=result)
+        )
     )
 
 
-def _time_call(device: str, call: Callable[[], object]) -> float:
+def _measure_best_median_seconds(device: str, call: Callable[[], object]) -> float:
     """Return the smallest of the rounds' medians, waiting for each call; the first call is not
     timed."""
 

@@ -73,14 +73,14 @@ class WorkloadRecord:
             with write_file_atomically(path, "record") as part:
                 part.write_text(text + "\n")
 
-    def set_status(self, reason: str | None) -> None:
+    def set_status(self, failure_reason: str | None) -> None:
         """Set the status; ``reason``: why it is not ok."""
-        if reason is None:
+        if failure_reason is None:
             self.status = "ok"
         else:
             is_partial = any(row.phase == "step" for row in self.steps)
             self.status = "partial" if is_partial else "failed"
-        self.reason = reason
+        self.reason = failure_reason
 
 
 def _convert_to_json(value: Any) -> Any:

@@ -20,8 +20,8 @@ from perfctl.workloads.interface import Workload, WorkloadParts
 from perfctl.workloads.run.clock import (
     DeviceClock,
     RangeBackend,
-    list_window_gaps,
-    make_clock,
+    explain_unusable_window,
+    make_device_clock,
     make_range_backend,
 )
 from perfctl.workloads.run.memory import MemoryWatch, find_in_file, read_proc_bytes
@@ -37,7 +37,7 @@ def get_tf32_switches() -> tuple[Any, Any]:
     return torch.backends.cuda.matmul, torch.backends.cudnn
 
 
-def set_tf32(precision: str) -> None:
+def set_tf32_for_precision(precision: str) -> None:
     """Enable TF32 in cuDNN and cuBLAS for ``tf32``, disable it for everything else."""
     is_on = precision == "tf32"
     matmul, cudnn = get_tf32_switches()
@@ -56,7 +56,7 @@ def _has_precision_switch(matmul: Any) -> bool:
         return False
 
 
-def is_tf32_enabled() -> tuple[bool, bool]:
+def are_matmul_conv_tf32_enabled() -> tuple[bool, bool]:
     """Return whether TF32 is enabled for fp32: (matrix products, convolutions)."""
     matmul, cudnn = get_tf32_switches()
     if _has_precision_switch(matmul):
@@ -75,7 +75,7 @@ def make_loss_scaler(precision: str, device: str) -> torch.amp.GradScaler:
     return torch.amp.GradScaler(device, enabled=precision == "fp16")
 
 
-def list_precision_gaps(precision: str, device: Device) -> list[Gap]:
+def explain_unsupported_tf32(precision: str, device: Device) -> list[Gap]:
     capability = device.compute_capability
     if precision == "tf32" and capability is not None and int(capability.split(".")[0]) < 8:
         reason = (
@@ -86,7 +86,7 @@ def list_precision_gaps(precision: str, device: Device) -> list[Gap]:
     return []
 
 
-def require_device(device: str) -> None:
+def raise_if_device_unavailable(device: str) -> None:
     """Raise WorkloadError, with the reason, when ``device`` is cuda and there is none."""
     with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
@@ -103,7 +103,7 @@ def require_device(device: str) -> None:
     )
 
 
-def require_compiler(device: str) -> None:
+def raise_if_compiler_missing(device: str) -> None:
     """Raise WorkloadError when torch.compile cannot work here. Does not import torch."""
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
     if device == "cpu" and compiler is None:
@@ -138,8 +138,8 @@ def describe_device(device: str) -> Device:
     )
 
 
-def collect_environment() -> dict[str, str]:
-    matmul, convolution = is_tf32_enabled()
+def collect_software_and_cpu_facts() -> dict[str, str]:
+    matmul, convolution = are_matmul_conv_tf32_enabled()
     try:
         torchvision = version("torchvision")
     except PackageNotFoundError:
@@ -155,7 +155,7 @@ def collect_environment() -> dict[str, str]:
         "cudnn_benchmark": _ON_OFF[bool(torch.backends.cudnn.benchmark)],
         "threads": str(torch.get_num_threads()),
         "cpu": _read_cpu_name(),
-        "cpu_model": _read_cpu_model(),
+        "cpu_model": _read_cpu_family_and_model(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "cpu_count": str(os.cpu_count()),
         "os": platform.system(),
@@ -179,7 +179,7 @@ def _read_cpu_name() -> str | None:
     return name and name.strip()
 
 
-def _read_cpu_model() -> str | None:
+def _read_cpu_family_and_model() -> str | None:
     """ "family 25, model 17, stepping 1". Virtual machines give processors of several generations
     one name."""
     names = {
@@ -212,45 +212,48 @@ class WorkloadSetup:
     memory: MemoryWatch
 
 
-def prepare_workload(
+def set_up_and_build_workload(
     workload: Workload, options: WorkloadOptions, model_options: Any, record: WorkloadRecord
 ) -> WorkloadSetup:
     """Check the machine, set seeds and switches, build the workload on its device, and fill in
     the record."""
     import numpy
 
-    require_device(options.device)
+    raise_if_device_unavailable(options.device)
     if options.compile:
-        require_compiler(options.device)
+        raise_if_compiler_missing(options.device)
     if options.device == "cpu":
         # A CUDA build with an unsuitable driver warns at the first backward pass; irrelevant on
         # the CPU.
         warnings.filterwarnings("ignore", message="CUDA initialization")
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    set_tf32(options.precision)
+    set_tf32_for_precision(options.precision)
     torch.backends.cudnn.benchmark = False
     random.seed(options.seed)
     numpy.random.seed(options.seed % 2**32)
     torch.manual_seed(options.seed)
     ranges = make_range_backend(options.annotate)
-    record.environment = collect_environment()
+    record.environment = collect_software_and_cpu_facts()
     record.device = describe_device(options.device)
     memory = MemoryWatch(options.device)
-    memory.record_figures("start")
+    memory.record_memory_amounts("start")
     parts = workload.build(options, model_options)
     parts.model.to(options.device).train(options.mode == "train")
     record.environment |= parts.facts
-    record.parameters = count_parameters(parts.model)
-    scaler, clock = make_loss_scaler(options.precision, options.device), make_clock(options.device)
-    memory.record_figures("before")
+    record.parameters = count_direct_parameters_by_module(parts.model)
+    scaler, clock = (
+        make_loss_scaler(options.precision, options.device),
+        make_device_clock(options.device),
+    )
+    memory.record_memory_amounts("before")
     record.clock = clock.kind
-    record.gaps += list_window_gaps(options.window, options.device)
-    record.gaps += list_precision_gaps(options.precision, record.device)
+    record.gaps += explain_unusable_window(options.window, options.device)
+    record.gaps += explain_unsupported_tf32(options.precision, record.device)
     return WorkloadSetup(options, parts, scaler, clock, ranges, memory)
 
 
-def count_parameters(model: nn.Module) -> dict[str, int]:
+def count_direct_parameters_by_module(model: nn.Module) -> dict[str, int]:
     """Return elements of each module's own parameters by dotted path; a shared parameter counts at
     its first module."""
     counts: dict[str, int] = {}

@@ -49,7 +49,7 @@ class EventCycle:
     """No more learning: the window is open."""
     _rounds: int = 0
 
-    def note_event(self, source: int) -> bool:
+    def detect_round_end(self, source: int) -> bool:
         """Note an event of ``source``. Whether it ends a round, as far as is known."""
         if source not in self.order and not self.frozen:
             self.order.append(source)
@@ -86,7 +86,7 @@ class StepEndDetector:
     def __post_init__(self) -> None:
         self.optimizers = EventCycle(self.optimizers_alive)
 
-    def note_optimizer_step(self, source: int, name: str) -> bool:
+    def count_and_check_optimizer_step(self, source: int, name: str) -> bool:
         """Note a step of an optimizer. Whether this ends a step of the script; likewise below."""
         self.optimizer_steps += 1
         if self.kind not in ("auto", "optimizer") or self.named not in (None, name):
@@ -100,10 +100,12 @@ class StepEndDetector:
             self.steps = 0  # calls before the first optimizer's step were not steps
         if not self.optimizers.frozen:
             self._by_backward = False
-        self._note_source(source)
-        return self._count_step_end(self.named is not None or self.optimizers.note_event(source))
+        self._count_source_event(source)
+        return self._count_if_step_end(
+            self.named is not None or self.optimizers.detect_round_end(source)
+        )
 
-    def note_model_call(self, source: int) -> bool:
+    def count_and_check_model_call(self, source: int) -> bool:
         self.calls += 1
         if self.named is not None or self.kind not in ("auto", "forward"):
             return False
@@ -111,39 +113,40 @@ class StepEndDetector:
             self._by_backward or self.optimizers_alive() or self.optimizers.order
         ):
             return False
-        self._note_source(source)
-        return self._count_step_end(self.models.note_event(source))
+        self._count_source_event(source)
+        return self._count_if_step_end(self.models.detect_round_end(source))
 
-    def note_module_call(self, name: str) -> bool:
-        return self._count_step_end(self.kind == "forward" and self.named == name)
+    def count_and_check_module_call(self, name: str) -> bool:
+        return self._count_if_step_end(self.kind == "forward" and self.named == name)
 
-    def note_backward_end(self) -> bool:
+    def count_and_check_backward_end(self) -> bool:
         if self.kind == "auto" and not self.models.frozen:
             without_optimizer = not (self.optimizers_alive() or self.optimizers.order)
             if without_optimizer != self._by_backward:
                 # earlier calls were not steps, nor were passes before there was an optimizer
                 self.steps = 0
             self._by_backward = without_optimizer
-        return self._count_step_end(self.ends_with_backward)
+        return self._count_if_step_end(self.ends_with_backward)
 
     @property
     def ends_with_backward(self) -> bool:
         return self.kind == "backward" or self._by_backward
 
-    def listen(self) -> None:
-        """Start observing for ``is_whole``."""
+    def reset_event_counts(self) -> None:
+        """Start observing for ``has_single_step``."""
         self._heard.clear()
 
     @property
-    def is_whole(self) -> bool:
-        """Whether exactly one step passed since ``listen``: its last source had a single event."""
+    def has_single_step(self) -> bool:
+        """Whether exactly one step passed since ``reset_event_counts``: its last source had a
+        single event."""
         return self._heard.get(self._ender, 1) == 1
 
-    def freeze(self) -> None:
+    def freeze_rule(self) -> None:
         """Keep the rule from now on, if there is one: the window opens."""
         self.optimizers.frozen = self.models.frozen = self.steps > 0
 
-    def describe_rule(self) -> str:
+    def describe_step_end_rule(self) -> str:
         if self.ends_with_backward:
             return "a backward pass"
         if self.named is not None:
@@ -161,11 +164,11 @@ class StepEndDetector:
             else "the optimizer's step"
         )
 
-    def _note_source(self, source: int) -> None:
+    def _count_source_event(self, source: int) -> None:
         self._heard[source] = self._heard.get(source, 0) + 1
         self._ender = source
 
-    def _count_step_end(self, ends: bool) -> bool:
+    def _count_if_step_end(self, ends: bool) -> bool:
         self.steps += ends
         return ends
 
@@ -192,29 +195,33 @@ class SampleCounter:
         self._steps: list[tuple[int | None, int]] = []
         """(samples, or None when unknown; batches) of each measured step."""
 
-    def note_model_call(self, inputs: Any, grad: bool, model: int = 0) -> None:
+    def count_model_call(self, inputs: Any, grad_enabled: bool, model: int = 0) -> None:
         """A call of a model. ``inputs``: its input tensors, in order. ``model``: which one."""
         first = next(iter(inputs), None)
         if first is None or not first.dim():
             return
-        if grad:
+        if grad_enabled:
             self._calls.append(_ModelCall(int(first.shape[0]), weakref.ref(first), model))
         else:
             self._inferred += int(first.shape[0])
             self._inferences += 1
 
-    def note_backward_pass(self) -> None:
+    def count_backward_pass(self) -> None:
         self._passes += 1
         self._alternates = self._alternates or self._stepped
 
     def note_optimizer_step(self) -> None:
         self._stepped = True
 
-    def step_ended(self, measured: bool, optimizers: int, closure_calls: int = 0) -> None:
+    def finish_step(
+        self, is_measured: bool, optimizers_per_step: int, closure_calls: int = 0
+    ) -> None:
         """``optimizers``: how many of them make a step. ``closure_calls``: how often the optimizer
         computed the loss of the step's batches."""
-        if measured:
-            self._steps.append(self._count_samples_and_batches(optimizers, max(closure_calls, 1)))
+        if is_measured:
+            self._steps.append(
+                self._count_samples_and_batches(optimizers_per_step, max(closure_calls, 1))
+            )
         self._before = self._calls
         self.drop_calls_since_step()
 
@@ -229,7 +236,7 @@ class SampleCounter:
     ) -> tuple[int | None, int]:
         if not self._passes and not self._calls:
             return self._inferred, self._inferences
-        batches = min(self._passes // evaluations, self._count_calls_with_own_data())
+        batches = min(self._passes // evaluations, self._count_calls_with_distinct_inputs())
         calls_per_model = set(Counter(call.model for call in self._calls).values())
         accumulates = not self._alternates and calls_per_model == {self._passes}
         if (optimizers > 1 and not accumulates) or batches <= 1:
@@ -239,7 +246,7 @@ class SampleCounter:
             return sum(call.size for call in self._calls), batches
         return (sizes.pop() * batches if len(sizes) == 1 else None), batches
 
-    def _count_calls_with_own_data(self) -> int:
+    def _count_calls_with_distinct_inputs(self) -> int:
         """Return calls with data of their own. The same tensor given twice is one batch (optimizers
         that look ahead), unless the step before had it too: a script that computes on made-up data
         may have no other."""
@@ -297,7 +304,7 @@ class _CurrentThread(threading.local):
         """Not autograd's own threads, in which checkpointing repeats forward work."""
 
     @property
-    def calls(self) -> list[Any]:
+    def running_modules(self) -> list[Any]:
         return self.token.calls
 
 
@@ -318,11 +325,11 @@ class LeadThread:
         """Calls of models in the measured steps: by the lead, and by others."""
 
     @property
-    def is_one_of_several(self) -> bool:
+    def is_multithreaded_or_not_main(self) -> bool:
         """Whether models were called in more than one thread, or the lead is not the main one."""
         return self._several or threading.current_thread() is not threading.main_thread()
 
-    def counts_current_thread(self, trains: bool = False, called: bool = False) -> bool:
+    def is_or_becomes_lead_thread(self, trains: bool = False, called: bool = False) -> bool:
         """Return whether this thread's events count. ``trains``: it ended a backward pass or an
         optimizer's step. ``called``: it begins an outermost call of a model."""
         token = self.here.token

@@ -17,7 +17,7 @@ from perfctl.records.paper import OpShape
 from perfctl.records.report import INPUT_SHAPE, SAMPLES_PER_STEP, Gap, Summary
 from perfctl.workloads.run import setup as run_setup
 from perfctl.workloads.run.record import WorkloadRecord
-from perfctl.workloads.run.setup import is_tf32_enabled
+from perfctl.workloads.run.setup import are_matmul_conv_tf32_enabled
 from perfctl.workloads.script.shapes import Shapes
 from perfctl.workloads.tracing.composites import CompiledRegion
 from perfctl.workloads.tracing.versions import get_autocast_dtype, replace_attribute
@@ -56,7 +56,7 @@ class ScriptFacts:
             return self.device.type
         return "cuda" if torch.cuda.is_initialized() else None
 
-    def note_call(self, model: nn.Module, shapes: Shapes, step: int | None) -> None:
+    def observe_model_call(self, model: nn.Module, shapes: Shapes, step: int | None) -> None:
         """Observe a call of ``model``; ``shapes``: of its input tensors."""
         weight = next(model.parameters(), None)
         if weight is None and not isinstance(model, CompiledRegion):
@@ -72,19 +72,19 @@ class ScriptFacts:
 
     def fill_record(self, record: WorkloadRecord) -> None:
         """Fill in the record, with gaps for what was not observed."""
-        record.environment.update(run_setup.collect_environment())
+        record.environment.update(run_setup.collect_software_and_cpu_facts())
         kind = self.device_kind
         if kind is not None:
             record.device = run_setup.describe_device(kind)
         record.mode = "train" if self.trained else "infer" if self.inputs else None
-        record.precision, problem = self._judge_precision_or_reason(kind, record.ops)
+        record.precision, problem = self._infer_precision_or_reason(kind, record.ops)
         if problem is not None:
             record.gaps.append(Gap("precision", "ambiguous", problem))
         # the samples of several batches say how the batch size fits
         if all(summary.name != SAMPLES_PER_STEP for summary in record.summaries):
-            self._compare_batch_size(record)
+            self._note_batch_size_mismatch(record)
 
-    def _compare_batch_size(self, record: WorkloadRecord) -> None:
+    def _note_batch_size_mismatch(self, record: WorkloadRecord) -> None:
         """Note an input that does not begin with the requested batch size, and correct the samples
         of a step: those that the model received, or unknown where both fit."""
         requested = record.batch_size
@@ -106,7 +106,7 @@ class ScriptFacts:
                 record.summaries.append(Summary(SAMPLES_PER_STEP, samples, "1"))
         record.gaps.append(Gap("batch_size", "ambiguous", reason))
 
-    def _judge_precision_or_reason(
+    def _infer_precision_or_reason(
         self, kind: str | None, ops: Sequence[OpShape]
     ) -> tuple[str | None, str | None]:
         """Return (precision, why it is unknown)."""
@@ -122,7 +122,7 @@ class ScriptFacts:
         precision = next(iter(precisions))
         if precision != "fp32" or kind != "cuda" or torch.cuda.get_device_capability()[0] < 8:
             return precision, None
-        matmul, convolution = is_tf32_enabled()
+        matmul, convolution = are_matmul_conv_tf32_enabled()
         if matmul == convolution:
             return ("tf32" if matmul else "fp32"), None
         allowed = "matrix products" if matmul else "convolutions and recurrent layers"
@@ -135,7 +135,7 @@ class ScriptFacts:
         )
 
 
-def read_launcher_ranks() -> dict[str, str]:
+def read_rank_and_world_size() -> dict[str, str]:
     """Return the rank and world size that a launcher set; empty without one."""
     values = {key: os.environ.get(key.upper(), "") for key in ("rank", "world_size")}
     return {key: text for key, text in values.items() if text.isdecimal()}
@@ -156,7 +156,7 @@ class ScriptProfilerWatch:
         return bool(self._running)
 
     @contextmanager
-    def treat_as_perfctls(self) -> Iterator[None]:
+    def ignore_profilers_in_block(self) -> Iterator[None]:
         """Profilers started or stopped in the block are perfctl's."""
         before, self._ours = self._ours, True
         try:
@@ -167,12 +167,12 @@ class ScriptProfilerWatch:
     def start(self) -> None:
         for name in ("_prepare_trace", "__exit__"):
             if hasattr(profile, name):
-                self._undo.callback(self._wrap_profiler_method(name))
+                self._undo.callback(self._patch_profiler_method(name))
 
     def stop(self) -> None:
         self._undo.close()
 
-    def _wrap_profiler_method(self, name: str) -> Callable[[], None]:
+    def _patch_profiler_method(self, name: str) -> Callable[[], None]:
         function = getattr(profile, name)
 
         @functools.wraps(function)

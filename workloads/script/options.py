@@ -19,7 +19,7 @@ from perfctl.workloads.spec import (
     RANK,
     SpecError,
     WorkloadError,
-    build_self_start_words,
+    build_self_restart_arguments,
     declare_number_option,
     declare_option,
     is_python_interpreter,
@@ -100,20 +100,22 @@ class ScriptOptions:
     """Distinguishes this command from others of the same script; None: derived from
     its arguments."""
 
-    def separate_rank_files(self, rank: int) -> ScriptOptions:
+    def add_rank_to_file_paths(self, rank: int) -> ScriptOptions:
         """Return the options with separate files per rank, whose paths are absolute, because the
         script may change the working directory; rank 0 keeps the names."""
 
-        def ranked(path: Path | None) -> Path | None:
+        def add_rank_to_file_name(path: Path | None) -> Path | None:
             if path is None:
                 return None
             stem, dot, suffix = path.name.partition(".")
             mark = f".rank{rank}" if rank else ""
             return path.absolute().with_name(f"{stem}{mark}{dot}{suffix}")
 
-        return replace(self, record=ranked(self.record), trace=ranked(self.trace))
+        return replace(
+            self, record=add_rank_to_file_name(self.record), trace=add_rank_to_file_name(self.trace)
+        )
 
-    def build_rank_command(self, rank: int) -> tuple[str, ...]:
+    def build_rank_profiler_command(self, rank: int) -> tuple[str, ...]:
         """``under`` with the rank's files, then perfctl with the other options and the command."""
         index = self.own_words.index("--under")
         options = (*self.own_words[:index], *self.own_words[index + 2 :])
@@ -122,13 +124,13 @@ class ScriptOptions:
             *(argument.replace(RANK, mark) for argument in self.under),
             sys.executable,
             *self.command.flags,
-            *build_self_start_words(),
+            *build_self_restart_arguments(),
             *options,
             "--",
             *self.command.argv,
         )
 
-    def build_variant_template(self) -> str | None:
+    def format_arguments_with_batch_placeholder(self) -> str | None:
         """``variant``, else the command's arguments with {batch} for the batch size; None
         without arguments.
 
@@ -143,7 +145,7 @@ class ScriptOptions:
             if argument == value or argument.endswith(f"={value}")
         ]
         for number in [
-            number for number in places if _has_batch_argument(arguments, number)
+            number for number in places if _is_batch_size_argument(arguments, number)
         ] or places:
             arguments[number] = arguments[number][: -len(value)] + "{batch}"
         return " ".join(arguments) or None
@@ -165,10 +167,10 @@ def parse_script_options(arguments: Sequence[str]) -> ScriptOptions:
     own_arguments = tuple(arguments[:end])
     values = vars(parser.parse_args(own_arguments))
     options = ScriptOptions(parse_python_command(arguments[end + 1 :]), own_arguments, **values)
-    if not spec.is_step_marker(options.step_marker):
+    if not spec.is_valid_step_marker(options.step_marker):
         kinds = ", ".join((*spec.MARKERS, "optimizer:CLASS", "forward:CLASS"))
         raise SpecError(f"`step_marker` must be one of {kinds}; got {options.step_marker}")
-    spec.check_trace_option(options.window, options.trace)
+    spec.raise_if_trace_option_invalid(options.window, options.trace)
     return options
 
 
@@ -206,18 +208,18 @@ def parse_python_command(argv: Sequence[str]) -> ScriptCommand:
     return ScriptCommand("script", first, tuple(argv[1:]), flags)
 
 
-def _has_batch_argument(arguments: Sequence[str], number: int) -> bool:
+def _is_batch_size_argument(arguments: Sequence[str], index: int) -> bool:
     option = (
-        arguments[number].partition("=")[0]
-        if "=" in arguments[number]
-        else arguments[number - 1]
-        if number
+        arguments[index].partition("=")[0]
+        if "=" in arguments[index]
+        else arguments[index - 1]
+        if index
         else ""
     )
     return "batch" in option.lower() or option in ("-b", "-bs", "--bs")
 
 
-def launch_ranks(options: ScriptOptions) -> None:
+def launch_ranks_and_wait(options: ScriptOptions) -> None:
     """Start the ranks and wait for them. Raises SpecError, WorkloadError, and what the
     launcher raises.
 
@@ -250,7 +252,7 @@ def launch_ranks(options: ScriptOptions) -> None:
         arguments.training_script,
         *arguments.training_script_args,
     ]
-    *module, arguments.training_script = build_self_start_words()
+    *module, arguments.training_script = build_self_restart_arguments()
     arguments.module, arguments.no_python = bool(module), False
     arguments.training_script_args = [*options.own_words, "--", *argv]
     if kind == "torchrun":
@@ -267,11 +269,11 @@ def replace_process_by_profiler(options: ScriptOptions, rank: int) -> None:
     """
     local = os.environ.get("LOCAL_RANK", "0")
     if local.isdecimal() and int(local) > 0 and options.record is not None:
-        before = options.separate_rank_files(rank - 1).record
+        before = options.add_rank_to_file_paths(rank - 1).record
         end = time.monotonic() + _PATIENCE_S
         while before is not None and not before.exists() and time.monotonic() < end:
             time.sleep(_PAUSE_S)
-    argv = options.build_rank_command(rank)
+    argv = options.build_rank_profiler_command(rank)
     try:
         os.execvp(argv[0], argv)  # noqa: S606  # nosec B606
     except OSError as error:

@@ -20,9 +20,9 @@ from perfctl.workloads.run.clock import DeviceClock, RangeBackend, sort_steps_by
 from perfctl.workloads.tracing.versions import (
     Args,
     Kwargs,
-    call_after,
     is_capturing_cuda_graph,
     is_compiling,
+    patch_to_call_after,
     replace_attribute,
 )
 
@@ -68,10 +68,10 @@ class PhaseRanges:
         ):
             self._spans.append((number, name, start, self._clock.record_mark()))
 
-    def add_step_times(self, start: Any, end: Any) -> None:
-        self._spans.append((self.number, "step", start, end))
+    def add_step_marks(self, start_mark: Any, end_mark: Any) -> None:
+        self._spans.append((self.number, "step", start_mark, end_mark))
 
-    def close_all(self) -> None:
+    def close_open_phases(self) -> None:
         while self._open:
             self.close_phase()
 
@@ -80,29 +80,31 @@ class PhaseRanges:
         self._clock.wait_for_marks()
         sums: dict[tuple[int, str], list[int]] = {}
         for number, name, start, end in self._spans:
-            first, total = sums.setdefault((number, name), [self._clock.start_ns(start), 0])
+            first, total = sums.setdefault((number, name), [self._clock.get_mark_time_ns(start), 0])
             sums[number, name] = [first, total + self._clock.measure_ns_between(start, end)]
         return sort_steps_by_start(Step(*key, first, total) for key, (first, total) in sums.items())
 
-    def wrap_torch_functions(self, on_gpu: bool, counts_here: Callable[[], bool]) -> None:
+    def wrap_torch_functions_in_phases(
+        self, on_gpu: bool, is_lead_thread: Callable[[], bool]
+    ) -> None:
         """Wrap torch's functions. ``counts_here``: whether the calling thread counts."""
         copies = [(Tensor, name, "copy") for name in _COPIES] if on_gpu else []
         for owner, name, phase in (*_WRAPPED, *copies):
-            wrapped = self._wrap_in_phase(getattr(owner, name), phase, counts_here)
+            wrapped = self._wrap_in_phase(getattr(owner, name), phase, is_lead_thread)
             self._undo.callback(replace_attribute(owner, name, wrapped))
 
     def unwrap_torch(self) -> None:
         self._undo.close()
 
     def _wrap_in_phase(
-        self, function: Callable[..., Any], phase: str, counts_here: Callable[[], bool]
+        self, function: Callable[..., Any], phase: str, is_lead_thread: Callable[[], bool]
     ) -> Callable[..., Any]:
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             if (
                 is_compiling()
-                or not counts_here()
-                or (phase == "copy" and not _copies_to_gpu(args, kwargs))
+                or not is_lead_thread()
+                or (phase == "copy" and not _is_host_to_gpu_copy(args, kwargs))
             ):
                 return function(*args, **kwargs)
             depth = len(self._open)
@@ -116,7 +118,7 @@ class PhaseRanges:
         return wrapped
 
 
-def _copies_to_gpu(args: Args, kwargs: Kwargs) -> bool:
+def _is_host_to_gpu_copy(args: Args, kwargs: Kwargs) -> bool:
     """Return whether Tensor.to, cuda or copy_ with these arguments copies from the host to a
     GPU."""
     first, arguments = args[0], args[1:]
@@ -170,14 +172,14 @@ class OptimizerWatch:
         not known, so they count as one."""
         self._active, self._exist = True, bool(existing)
         for optimizer in existing:
-            self._wrap_class(type(optimizer))
-        self._undo.callback(call_after(Optimizer, "__init__", self._note_new_optimizer))
+            self._wrap_optimizer_class_step(type(optimizer))
+        self._undo.callback(patch_to_call_after(Optimizer, "__init__", self._watch_new_optimizer))
 
-    def _note_new_optimizer(self, optimizer: Optimizer, *_: object) -> None:
+    def _watch_new_optimizer(self, optimizer: Optimizer, *_: object) -> None:
         self._made.add(optimizer)
-        self._wrap_class(type(optimizer))
+        self._wrap_optimizer_class_step(type(optimizer))
 
-    def _wrap_class(self, kind: Any) -> None:
+    def _wrap_optimizer_class_step(self, kind: Any) -> None:
         if getattr(kind.step, "perfctl", None) is not self:
             step = self._wrap_step(kind.step)
             step.perfctl = self  # type: ignore[attr-defined]
@@ -213,7 +215,7 @@ class OptimizerWatch:
                 if not self._depth.steps:
                     self._left()
             if not self._depth.steps:
-                self._note_step(args[0])
+                self._report_step_end(args[0])
             return result
 
         return step
@@ -235,13 +237,13 @@ class OptimizerWatch:
 
         return call_outside_phase
 
-    def _note_step(self, optimizer: Optimizer) -> None:
+    def _report_step_end(self, optimizer: Optimizer) -> None:
         name = type(optimizer).__name__
         if not is_capturing_cuda_graph():
             self._ended(id(optimizer), name)
             return
         if not self._captured:
-            replayed = call_after(
+            replayed = patch_to_call_after(
                 torch.cuda.CUDAGraph,
                 "replay",
                 lambda graph: self._ended(id(graph), self._captured[0]),

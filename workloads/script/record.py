@@ -21,17 +21,18 @@ OTHER_LOOPS = f"{OTHER_PROCESSES}; if its steps end differently, set --step-mark
 
 
 def explain_fewer_steps(
-    name: str, options: ScriptOptions, marker: StepEndDetector, done: int
+    name: str, options: ScriptOptions, marker: StepEndDetector, measured_steps: int
 ) -> str:
     """Return why ``done`` measured steps are fewer than requested; "" when they are not. Names
     options of this process."""
-    if done >= options.steps:
+    if measured_steps >= options.steps:
         return ""
     if not marker.optimizer_steps and not marker.calls and not marker.steps:
         return f"{name}: no optimizer stepped and no module was called. {OTHER_LOOPS}"
-    if done:
+    if measured_steps:
         return (
-            f"{name} ended after {done} of {options.steps} measured steps. Give it more data, or "
+            f"{name} ended after {measured_steps} of {options.steps} measured steps. Give it "
+            f"more data, or "
             "reduce --steps"
         )
     events = f"{marker.optimizer_steps} optimizer steps and {marker.calls} calls of models"
@@ -43,7 +44,7 @@ def explain_fewer_steps(
         )
     if not marker.steps:
         return f"{name}: {events}, but no end of a step. Set --step-marker to what ends one"
-    few = f"{marker.steps} steps (each ends with {marker.describe_rule()}; {events})"
+    few = f"{marker.steps} steps (each ends with {marker.describe_step_end_rule()}; {events})"
     return (
         f"{name} ended after {few}, before one was measured. Give it more data, or reduce --warmup"
     )
@@ -56,7 +57,7 @@ class ScriptRecordWriter:
         """``tell``: called with a line for the user; None prints it to stderr."""
         self.options, self.tell = options, tell or print_to_stderr
         self.name = escape_non_utf8(options.command.name)
-        template = options.build_variant_template()
+        template = options.format_arguments_with_batch_placeholder()
         values: dict[str, Any] = {"command": escape_non_utf8(shlex.join(options.command.argv))}
         values.update(
             (field, getattr(options, field))
@@ -75,12 +76,12 @@ class ScriptRecordWriter:
         """Raise WorkloadError when the record cannot be written."""
         self.record.write(self.options.record)
 
-    def claim_files(self) -> ScriptOptions:
+    def claim_free_rank_files(self) -> ScriptOptions:
         """Take the first names that no process of the program has for its record and trace, and
         write the record. Raises WorkloadError."""
         rank = os.environ.get("RANK", "")
         for number in count(int(rank) if rank.isdecimal() else 0):
-            options = self.options.separate_rank_files(number)
+            options = self.options.add_rank_to_file_paths(number)
             assert options.record is not None
             with suppress(FileExistsError):
                 options.record.open("x").close()
@@ -90,7 +91,7 @@ class ScriptRecordWriter:
         self.write()
         return options
 
-    def note_script_end(self, error: BaseException | None) -> None:
+    def finish_record_on_script_end(self, error: BaseException | None) -> None:
         """Note the end of the script, and its exception, once. Does nothing in a forked child."""
         if os.getpid() != self.process or self._ended:
             return
@@ -115,7 +116,7 @@ class ScriptRecordWriter:
         except WorkloadError as problem:
             self.tell(str(problem))
 
-    def set_status(self, error: BaseException | None, lack: str) -> None:
+    def set_status(self, error: BaseException | None, missing_steps_reason: str) -> None:
         """Set status and reason. ``lack``: why there are too few steps; "" for enough.
 
         A script that ended well after fewer measured steps than requested did not fail; a gap
@@ -123,11 +124,11 @@ class ScriptRecordWriter:
         """
         failure = _describe_failure(self.name, error)
         has_steps = any(row.phase == "step" for row in self.record.steps)
-        self.record.set_status(failure or (None if has_steps else lack or None))
-        if lack and (failure or has_steps):
-            self.record.gaps.append(Gap("step", "not_collected", lack))
-        if lack and not failure:
-            self.tell(lack)
+        self.record.set_status(failure or (None if has_steps else missing_steps_reason or None))
+        if missing_steps_reason and (failure or has_steps):
+            self.record.gaps.append(Gap("step", "not_collected", missing_steps_reason))
+        if missing_steps_reason and not failure:
+            self.tell(missing_steps_reason)
 
 
 def _describe_failure(name: str, error: BaseException | None) -> str | None:

@@ -28,7 +28,7 @@ from perfctl.workloads.run.options import replace_fields_by_flags
 from perfctl.workloads.script.options import (
     ScriptCommand,
     ScriptOptions,
-    launch_ranks,
+    launch_ranks_and_wait,
     parse_script_options,
     replace_process_by_profiler,
 )
@@ -38,7 +38,7 @@ from perfctl.workloads.spec import (
     WATCH_VARIABLE,
     SpecError,
     WorkloadError,
-    build_self_start_words,
+    build_self_restart_arguments,
     get_first_error_line,
 )
 
@@ -51,7 +51,7 @@ _run_as_main: Any = runpy._run_module_as_main  # type: ignore[attr-defined]
 _interrupted: list[bool] = []
 
 
-def prepare_main_module(command: ScriptCommand) -> None:
+def replace_main_module_and_argv(command: ScriptCommand) -> None:
     """Make argv, path and ``__main__`` those of a process started as ``python train.py``."""
     _kept.append(sys.modules["__main__"])
     sys.modules["__main__"] = main = ModuleType("__main__")
@@ -113,7 +113,7 @@ def strip_perfctl_frames(trace: TracebackType | None) -> TracebackType | None:
     return trace
 
 
-def end_process_by_sigint() -> None:
+def end_by_sigint_if_interrupted() -> None:
     """After the exit handlers, end an interrupted process by SIGINT, so that its shell notices."""
     if _interrupted:
         sys.stdout.flush()
@@ -143,10 +143,10 @@ class _ImportWatcher:
         )
         spec = next((spec_of_other for spec_of_other in specs if spec_of_other is not None), None)
         if spec is not None and spec.loader is not None:
-            self._patch_loader(spec.loader)
+            self._patch_loader_to_call_back(spec.loader)
         return spec
 
-    def _patch_loader(self, loader: Any) -> None:
+    def _patch_loader_to_call_back(self, loader: Any) -> None:
         """Patch this loader only, until the module was executed."""
         execute = loader.exec_module
 
@@ -166,16 +166,21 @@ def run_script(arguments: Sequence[str]) -> int:
     try:
         options = parse_script_options(arguments)
         if options.command.flags:  # -u, -O, -X ... take effect only at the start of Python
-            argv = (*build_self_start_words(), *options.own_words, "--", *options.command.argv)
+            argv = (
+                *build_self_restart_arguments(),
+                *options.own_words,
+                "--",
+                *options.command.argv,
+            )
             os.execv(sys.executable, [sys.executable, *options.command.flags, *argv])  # noqa: S606  # nosec B606
         if options.command.kind in ("torchrun", "accelerate"):
-            launch_ranks(options)
+            launch_ranks_and_wait(options)
             return 0
         text = os.environ.get("RANK", "")
         rank = int(text) if text.isdecimal() else 0
         if options.under and options.under_rank in (None, rank):
             replace_process_by_profiler(options, rank)
-        options = options.separate_rank_files(rank)
+        options = options.add_rank_to_file_paths(rank)
         keeper = ScriptRecordWriter(options)
         keeper.write()
     except (SpecError, WorkloadError) as error:
@@ -183,32 +188,32 @@ def run_script(arguments: Sequence[str]) -> int:
         return 2
     if options.batch_env is not None and options.batch_size is not None:
         os.environ[options.batch_env] = str(options.batch_size)
-    _watch_from_import_on(options, keeper)
+    _watch_script_after_torch_import(options, keeper)
     # before the script registers handlers, so that those run first
-    atexit.register(end_process_by_sigint)
-    prepare_main_module(options.command)
+    atexit.register(end_by_sigint_if_interrupted)
+    replace_main_module_and_argv(options.command)
     try:
         execute_as_main(options.command)
     except BaseException as error:
-        keeper.note_script_end(error)
+        keeper.finish_record_on_script_end(error)
         if isinstance(error, KeyboardInterrupt):
             _interrupted.append(True)
-        _hide_perfctl_frames()
+        _hide_perfctl_frames_in_tracebacks()
         raise
-    keeper.note_script_end(None)
+    keeper.finish_record_on_script_end(None)
     return 0
 
 
-def watch_this_process() -> None:
+def start_watching_current_process() -> None:
     """Watch the program of this process, one of those that WATCH_VARIABLE reaches."""
     os.environ.setdefault(START_VARIABLE, str(time.monotonic()))
     options = parse_script_options(json.loads(os.environ[WATCH_VARIABLE]))
     keeper = ScriptRecordWriter(options)
-    _watch_from_import_on(options, keeper)
-    atexit.register(keeper.note_script_end, None)
+    _watch_script_after_torch_import(options, keeper)
+    atexit.register(keeper.finish_record_on_script_end, None)
 
 
-def _watch_from_import_on(options: ScriptOptions, keeper: ScriptRecordWriter) -> None:
+def _watch_script_after_torch_import(options: ScriptOptions, keeper: ScriptRecordWriter) -> None:
     """Watch the script from its import of torch on."""
 
     def watch_script() -> None:
@@ -217,7 +222,7 @@ def _watch_from_import_on(options: ScriptOptions, keeper: ScriptRecordWriter) ->
 
             watch = ScriptWatch(options, keeper)
             watch.start()
-            keeper.before_end = watch.end
+            keeper.before_end = watch.end_and_explain_missing_steps
         except Exception as error:  # the script runs on
             version = getattr(sys.modules["torch"], "__version__", "of unknown version")
             problem = (
@@ -230,10 +235,10 @@ def _watch_from_import_on(options: ScriptOptions, keeper: ScriptRecordWriter) ->
         watch_script()
     else:
         sys.meta_path.insert(0, _ImportWatcher(watch_script))
-    _record_before_os_exit(keeper)
+    _patch_os_exit_for_record(keeper)
 
 
-def _record_before_os_exit(keeper: ScriptRecordWriter) -> None:
+def _patch_os_exit_for_record(keeper: ScriptRecordWriter) -> None:
     """Finish the record where the script ends itself with ``os._exit``, which runs no
     exit handlers."""
     exit_at_once = os._exit
@@ -241,13 +246,13 @@ def _record_before_os_exit(keeper: ScriptRecordWriter) -> None:
     @functools.wraps(exit_at_once)
     def record_and_exit(status: int) -> NoReturn:
         with suppress(Exception):  # perhaps after the end of the script
-            keeper.note_script_end(SystemExit(status))
+            keeper.finish_record_on_script_end(SystemExit(status))
         exit_at_once(status)
 
     os._exit = record_and_exit
 
 
-def _hide_perfctl_frames() -> None:
+def _hide_perfctl_frames_in_tracebacks() -> None:
     """Start the traceback of an uncaught exception at the script's own frame."""
     hook = sys.excepthook
 

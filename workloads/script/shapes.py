@@ -58,7 +58,7 @@ class StepShapeRecorder:
         return self._running is not None
 
     @property
-    def is_empty(self) -> bool:
+    def has_no_recorded_step(self) -> bool:
         """Whether no step was recorded yet."""
         return not self._kept and Recorder is not None
 
@@ -75,7 +75,7 @@ class StepShapeRecorder:
         if self._measured:
             return any(
                 step[:1] and step[0][: len(first)] == first
-                for step in self._list_unrecorded_steps()
+                for step in self._list_unrecorded_measured_steps()
             )
         return first in self._passed_by or all(
             not step or step[0][: len(first)] != first for step in self._kept
@@ -88,16 +88,16 @@ class StepShapeRecorder:
         self._running = Recorder(None, names=self._names)
         self._running.__enter__()
         if module is not None:
-            self._running.note_module_call(module, arguments)
+            self._running.on_module_call_begin(module, arguments)
 
-    def note_call(self, shapes: Shapes) -> None:
+    def add_model_call_shapes(self, shapes: Shapes) -> None:
         self._calls.append(shapes)
 
-    def step_ended(self, is_complete: bool, measured: bool) -> None:
+    def finish_step(self, is_complete: bool, is_measured: bool) -> None:
         """``is_complete``: exactly one step ran since ``start``. ``measured``: it was a measured
         step, which is not recorded."""
         step, self._calls = tuple(self._calls), []
-        if measured:
+        if is_measured:
             self._measured.append(step)
             return
         running, self._running = self._running, None
@@ -106,9 +106,9 @@ class StepShapeRecorder:
             if step:
                 self._passed_by.discard(step[0])
             if is_complete:
-                gaps = running.gaps
-                if running.data_dependent:
-                    names = ", ".join(running.data_dependent)
+                gaps = running.unrecorded_part_gaps
+                if running.data_dependent_operators:
+                    names = ", ".join(running.data_dependent_operators)
                     reason = (
                         f"sizes depend on the data ({names}): other steps may compute more or less"
                     )
@@ -124,17 +124,17 @@ class StepShapeRecorder:
         if running is not None:
             running.__exit__(None, None, None)
 
-    def has_unrecorded_shapes(self) -> bool:
+    def should_wait_for_unrecorded_shapes(self) -> bool:
         """Return whether a shape of the measured steps is still to be recorded; called at the end
         of each later step."""
         self._waited += 1
-        return self.is_empty or (
-            bool(self._list_unrecorded_steps())
+        return self.has_no_recorded_step or (
+            bool(self._list_unrecorded_measured_steps())
             and self._waited <= AFTERWARDS
             and len(self._kept) < MOST
         )
 
-    def _list_unrecorded_steps(self) -> list[Step]:
+    def _list_unrecorded_measured_steps(self) -> list[Step]:
         return [step for step in dict.fromkeys(self._measured) if step not in self._kept]
 
     def fill_record(self, record: WorkloadRecord) -> None:
@@ -183,7 +183,7 @@ class StepShapeRecorder:
         )
         never = (
             " (they first occurred in the measured steps, and not after them)"
-            if self._list_unrecorded_steps()
+            if self._list_unrecorded_measured_steps()
             else ""
         )
         inputs = f"with inputs {_format_step_shapes(best)}"

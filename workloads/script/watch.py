@@ -25,8 +25,8 @@ from perfctl.workloads.run.clock import (
     CpuWaitMeter,
     OwnRanges,
     RangeBackend,
-    list_window_gaps,
-    make_clock,
+    explain_unusable_window,
+    make_device_clock,
     make_measured_window,
     make_range_backend,
 )
@@ -38,7 +38,7 @@ from perfctl.workloads.script.facts import (
     SCRIPTS_OWN,
     ScriptFacts,
     ScriptProfilerWatch,
-    read_launcher_ranks,
+    read_rank_and_world_size,
 )
 from perfctl.workloads.script.graphs import GraphCaptureWatch
 from perfctl.workloads.script.options import ScriptOptions
@@ -56,15 +56,15 @@ from perfctl.workloads.tracing.composites import (
     GlobalModuleHooks,
     exclude_hooks_from_compilation,
     is_torch_compile_wrapper,
-    run_compiled_functions_as_regions,
+    patch_compile_to_wrap_regions,
 )
 from perfctl.workloads.tracing.gradients import iterate_tensors
 from perfctl.workloads.tracing.layers import ModuleNames
 from perfctl.workloads.tracing.versions import (
-    call_after,
     current_task,
     is_capturing_cuda_graph,
     is_compiling,
+    patch_to_call_after,
     track_backward_passes,
 )
 
@@ -86,12 +86,12 @@ class MeasuredSteps:
             options.window,
             device,
             options.trace,
-            lead.is_one_of_several or options.duration is not None,
+            lead.is_multithreaded_or_not_main or options.duration is not None,
         )
-        self._gaps = list_window_gaps(options.window, device)
+        self._gaps = explain_unusable_window(options.window, device)
         self._memory = MemoryWatch(device)
-        self._memory.record_figures("before")
-        self._clock = make_clock(device)
+        self._memory.record_memory_amounts("before")
+        self._clock = make_device_clock(device)
         self._stack = ExitStack()
         self._began: Any = None
         self._step: Any = None
@@ -108,7 +108,9 @@ class MeasuredSteps:
         self._stack.enter_context(self._make_window())
         self._ranges.push(_WINDOW)
         self._stack.callback(self._ranges.pop)
-        self.phases.wrap_torch_functions(self._device == "cuda", self._lead.counts_current_thread)
+        self.phases.wrap_torch_functions_in_phases(
+            self._device == "cuda", self._lead.is_or_becomes_lead_thread
+        )
         self._stack.callback(self.phases.unwrap_torch)
         if self.annotator is not None:
             self._stack.enter_context(self.annotator)
@@ -119,29 +121,29 @@ class MeasuredSteps:
     def continue_in_this_thread(self, was_idle: bool) -> None:
         """The thread that ran the steps has ended, or ``was_idle``: then its step did not, and
         begins anew in this one."""
-        self.phases.close_all()
+        self.phases.close_open_phases()
         self._ranges.push(_WINDOW)
         if was_idle:
             self._begin_step()
         else:
             self._ranges.push(f"{RANGE_PREFIX}step:{self.done}")
 
-    def begin_next_step(self) -> None:
+    def end_step_and_begin_next(self) -> None:
         """End a step and begin the next. Open phases belong to the one that ended."""
-        self._close_ranges()
+        self._close_leftover_layers_and_phases()
         self._end_step()
         self._begin_step()
 
     def finish_measuring(self, record: WorkloadRecord, is_complete: bool) -> None:
         """End measuring and fill in the record; ``is_complete``: the current step ended. Raises
         WorkloadError for the trace."""
-        self._close_ranges()
+        self._close_leftover_layers_and_phases()
         if is_complete:
             end = self._end_step()
         else:
             end = self._step
             self._ranges.pop()
-        waited = self._wait.summaries() if self.done else []
+        waited = self._wait.summarize_cpu_wait_shares() if self.done else []
         try:
             self._stack.close()
         finally:
@@ -153,19 +155,19 @@ class MeasuredSteps:
             record.duration_ns = (
                 self._clock.measure_ns_between(self._began, end) if self.done else None
             )
-            self._memory.read_peak()
+            self._memory.record_peak_memory()
             self._memory.fill_record(record)
             # Peaks are not reset: the script may print them.
             record.environment["host_peak_covers"] = record.environment["device_peak_covers"] = (
                 "whole process"
             )
             record.gaps += self._gaps
-            record.gaps += self.annotator.gaps if self.annotator is not None else []
+            record.gaps += self.annotator.compiled_region_gaps if self.annotator is not None else []
 
-    def _close_ranges(self) -> None:
+    def _close_leftover_layers_and_phases(self) -> None:
         if self.annotator is not None:
-            self.annotator.close_ranges()
-        self.phases.close_all()
+            self.annotator.close_leftover_ranges()
+        self.phases.close_open_phases()
 
     def _begin_step(self) -> None:
         self.phases.number = self.done
@@ -174,7 +176,7 @@ class MeasuredSteps:
 
     def _end_step(self) -> Any:
         end = self._clock.record_mark()
-        self.phases.add_step_times(self._step, end)
+        self.phases.add_step_marks(self._step, end)
         self._ranges.pop()
         self.done += 1
         return end
@@ -208,23 +210,23 @@ class ScriptWatch:
         self._facts = ScriptFacts()
         self._names = ModuleNames()
         self._optimizers = OptimizerWatch(
-            lambda: self._call_in_window(lambda phases: phases.open_phase("optimizer")),
-            lambda: self._call_in_window(PhaseRanges.close_phase),
-            self._note_optimizer_step_end,
+            lambda: self._call_if_window_open(lambda phases: phases.open_phase("optimizer")),
+            lambda: self._call_if_window_open(PhaseRanges.close_phase),
+            self._on_optimizer_step_end,
         )
-        self._marker = self._make_step_marker()
+        self._marker = self._make_step_end_detector()
         self._recorder = StepShapeRecorder(self._names)
-        self._others = ScriptProfilerWatch(self._note_script_profiler)
+        self._others = ScriptProfilerWatch(self._close_window_for_script_profiler)
         self._samples = SampleCounter()
         self._gave_way = False
         """Steps were not measured because the script was profiling."""
         self._ranges = RangeBackend()
         self._hooks = GlobalModuleHooks(
-            self._before_call, self._after_call, with_kwargs=True, outermost=True
+            self._on_module_call_begin, self._on_module_call_end, with_kwargs=True, outermost=True
         )
         self._undo: list[Callable[[], None]] = []
         """Ends the watching, in this order; empty before the start and after the end."""
-        self._lead = LeadThread(self._taken_over)
+        self._lead = LeadThread(self._on_lead_thread_change)
         self._window: MeasuredSteps | None = None
         self._times: tuple[float, float] | None = None
         """Start and end of the time window, on the monotonic clock; None: steps are measured."""
@@ -236,7 +238,7 @@ class ScriptWatch:
         self._broken: str | None = None
         """Why perfctl stopped watching before its time; None as long as it did not."""
 
-    def _make_step_marker(self) -> StepEndDetector:
+    def _make_step_end_detector(self) -> StepEndDetector:
         kind, _, class_name = self._options.step_marker.partition(":")
         return StepEndDetector(kind, class_name or None, self._optimizers.count_live_optimizers)
 
@@ -246,10 +248,10 @@ class ScriptWatch:
         try:
             self._ranges = make_range_backend(self._options.annotate)
         except WorkloadError as error:
-            self._note_gap("layer ranges", error)
+            self._record_missing_data("layer ranges", error)
         if self._times is not None:
             hasattr(torch, "_inductor")  # torch.profiler imports it at its start, for seconds
-        hooks = ScriptWatch._before_call, ScriptWatch._after_call
+        hooks = ScriptWatch._on_module_call_begin, ScriptWatch._on_module_call_end
         exclude_hooks_from_compilation(*hooks, *(hook.__wrapped__ for hook in hooks))  # type: ignore[attr-defined]
         self._optimizers.start(*optimizers)
         self._hooks.install()
@@ -267,15 +269,15 @@ class ScriptWatch:
             self._recorder.stop,
             self._optimizers.stop,
             captures.stop,
-            call_after(torch.autograd, "backward", self._note_backward_end),
+            patch_to_call_after(torch.autograd, "backward", self._on_backward_end),
             watched,
-            run_compiled_functions_as_regions(),
+            patch_compile_to_wrap_regions(),
             self._hooks.remove,
             self._others.stop,
         ]
         os.register_at_fork(after_in_child=self._stop_in_forked_child)
 
-    def end(self) -> str:
+    def end_and_explain_missing_steps(self) -> str:
         """Note the end of the script. Returns why there are too few steps; "" for enough."""
         if self._window is not None:
             self._close_window(is_complete=False)
@@ -294,13 +296,13 @@ class ScriptWatch:
     # Events in the script
 
     @_never_fail_script
-    def _before_call(self, module: nn.Module, arguments: Any) -> None:
+    def _on_module_call_begin(self, module: nn.Module, arguments: Any) -> None:
         if is_compiling() or current_task() != -1:
             return
-        calls = self._lead.here.calls
+        calls = self._lead.here.running_modules
         calls.append(module)
-        if not self._lead.counts_current_thread(
-            called=len(calls) == 1 and self._is_own_call(module)
+        if not self._lead.is_or_becomes_lead_thread(
+            called=len(calls) == 1 and self._is_complete_model_call(module)
         ):
             return
         if is_torch_compile_wrapper(module):
@@ -308,45 +310,45 @@ class ScriptWatch:
         if len(calls) > 1:
             return
         if self._window is None:
-            if self._opens_before_call(module):
+            if self._should_open_window_before_call(module):
                 self._open_window()
                 if self._window is not None and self._window.annotator is not None:
                     # torch collected this call's hooks before
                     self._window.annotator._before(module, arguments)
             elif (
-                _counts_as_model(module)
+                _is_model_or_compiled_region(module)
                 and not self._recorder.is_recording
                 and self._recorder.needs_recording(arguments)
             ):
-                self._marker.listen()
+                self._marker.reset_event_counts()
                 self._recorder.start(module, arguments)
         if self._window is not None:
             self._window.phases.open_phase("forward" if torch.is_grad_enabled() else "inference")
 
-    def _opens_before_call(self, module: nn.Module) -> bool:
+    def _should_open_window_before_call(self, module: nn.Module) -> bool:
         if self._measured or self._times is None:
             return self._options.warmup == 0 and not self._measured
         trains = self._marker.optimizers.order or self._marker.ends_with_backward
-        return self._is_time_to_record() and not trains and _counts_as_model(module)
+        return self._is_within_time_window() and not trains and _is_model_or_compiled_region(module)
 
-    def _is_time_to_record(self) -> bool:
+    def _is_within_time_window(self) -> bool:
         return self._times is not None and self._times[0] <= time.monotonic() < self._times[1]
 
     @_never_fail_script
-    def _after_call(self, module: nn.Module, arguments: Any, *hook_arguments: Any) -> None:
+    def _on_module_call_end(self, module: nn.Module, arguments: Any, *hook_arguments: Any) -> None:
         """``hook_arguments``: (kwargs, result), or (None,) after an exception."""
-        calls = self._lead.here.calls
+        calls = self._lead.here.running_modules
         if is_compiling() or all(running is not module for running in calls):
             return
         while calls.pop() is not module:
             pass
-        leads = self._lead.counts_current_thread()
+        leads = self._lead.is_or_becomes_lead_thread()
         if (
             not calls
-            and _counts_as_model(module)
-            and (leads or (self._lead.fixed and self._is_own_call(module)))
+            and _is_model_or_compiled_region(module)
+            and (leads or (self._lead.fixed and self._is_complete_model_call(module)))
         ):
-            self._samples.note_model_call(
+            self._samples.count_model_call(
                 iterate_tensors((arguments, hook_arguments[0] if hook_arguments[0] else None)),
                 torch.is_grad_enabled(),
                 id(module),
@@ -355,100 +357,102 @@ class ScriptWatch:
             return
         if not calls:
             if self._window is not None:
-                self._window.phases.close_all()
+                self._window.phases.close_open_phases()
             shapes = tuple(list_tensor_shapes((arguments, hook_arguments[0])))
-            self._facts.note_call(
+            self._facts.observe_model_call(
                 module, shapes, None if self._window is None else self._window.done
             )
-            if _counts_as_model(module):
-                self._recorder.note_call(shapes)
-        ends = self._marker.note_module_call(type(module).__name__)
-        if not calls and _counts_as_model(module):
-            ends = self._marker.note_model_call(id(module)) or ends
+            if _is_model_or_compiled_region(module):
+                self._recorder.add_model_call_shapes(shapes)
+        ends = self._marker.count_and_check_module_call(type(module).__name__)
+        if not calls and _is_model_or_compiled_region(module):
+            ends = self._marker.count_and_check_model_call(id(module)) or ends
         if ends:
-            self._step_ended()
+            self._on_step_end()
 
-    def _is_own_call(self, module: nn.Module) -> bool:
+    def _is_complete_model_call(self, module: nn.Module) -> bool:
         """Return whether it is a call of a model, not of a part of one that a wrapper runs in
         threads of its own."""
         return (
-            _counts_as_model(module)
+            _is_model_or_compiled_region(module)
             and "_is_replica" not in module.__dict__
             and not self._names.is_part_of_model(module)
         )
 
     @_never_fail_script
-    def _call_in_window(self, then: Callable[[PhaseRanges], None]) -> None:
-        if self._window is not None and self._lead.counts_current_thread():
-            then(self._window.phases)
+    def _call_if_window_open(self, action: Callable[[PhaseRanges], None]) -> None:
+        if self._window is not None and self._lead.is_or_becomes_lead_thread():
+            action(self._window.phases)
 
     @_never_fail_script
-    def _note_optimizer_step_end(self, source: int, name: str) -> None:
-        if not self._lead.counts_current_thread(trains=True):
+    def _on_optimizer_step_end(self, source: int, name: str) -> None:
+        if not self._lead.is_or_becomes_lead_thread(trains=True):
             return
         self._facts.trained = True
         self._samples.note_optimizer_step()
-        if self._marker.note_optimizer_step(source, name):
-            self._step_ended()
+        if self._marker.count_and_check_optimizer_step(source, name):
+            self._on_step_end()
 
     @_never_fail_script
-    def _note_backward_end(self, *_: object) -> None:
+    def _on_backward_end(self, *_: object) -> None:
         self._facts.trained = True
         # -1: not within another (checkpointing)
-        if current_task() != -1 or not self._lead.counts_current_thread(trains=True):
+        if current_task() != -1 or not self._lead.is_or_becomes_lead_thread(trains=True):
             return
-        self._samples.note_backward_pass()
+        self._samples.count_backward_pass()
         if self._marker.ends_with_backward and self._window is not None:
-            self._window.phases.close_all()
-        if self._marker.note_backward_end():
-            self._step_ended()
+            self._window.phases.close_open_phases()
+        if self._marker.count_and_check_backward_end():
+            self._on_step_end()
 
     @_never_fail_script
-    def _note_script_profiler(self) -> None:
+    def _close_window_for_script_profiler(self) -> None:
         if self._window is not None:
             self._gave_way = True
             self._close_window(is_complete=False)
 
-    def _taken_over(self, from_dead: bool) -> None:
+    def _on_lead_thread_change(self, old_lead_ended: bool) -> None:
         """Another thread leads from now on. What a thread that still lives did was not the
         script's steps."""
-        if not from_dead:
+        if not old_lead_ended:
             self._samples.drop_calls_since_step()
         if self._window is not None:
-            self._window.continue_in_this_thread(was_idle=not from_dead)
+            self._window.continue_in_this_thread(was_idle=not old_lead_ended)
             return
         self._recorder.stop()
-        if not from_dead:
-            self._marker = self._make_step_marker()
+        if not old_lead_ended:
+            self._marker = self._make_step_end_detector()
 
     # Reactions
 
-    def _step_ended(self) -> None:
+    def _on_step_end(self) -> None:
         """The only place that opens the window, advances it to the next step, and closes it."""
         if is_capturing_cuda_graph():
             return
-        self._recorder.step_ended(self._marker.is_whole, measured=self._window is not None)
-        self._samples.step_ended(
+        self._recorder.finish_step(
+            self._marker.has_single_step, is_measured=self._window is not None
+        )
+        self._samples.finish_step(
             self._window is not None,
             len(self._marker.optimizers.order),
             self._optimizers.closure_calls,
         )
         if self._window is None:
             if self._measured:
-                self._finish_measuring()
+                self._finish_record_if_shapes_complete()
                 return
             late = self._marker.steps - self._options.warmup
-            is_warm = late >= UNRECORDED or (late >= 0 and not self._recorder.is_empty)
-            if self._is_time_to_record() or (is_warm and self._times is None):
+            is_warm = late >= UNRECORDED or (late >= 0 and not self._recorder.has_no_recorded_step)
+            if self._is_within_time_window() or (is_warm and self._times is None):
                 self._open_window()
-            elif self._recorder.is_empty and not self._marker.calls:
+            elif self._recorder.has_no_recorded_step and not self._marker.calls:
                 # a script without modules: nothing else shows the start of a step
-                self._marker.listen()
+                self._marker.reset_event_counts()
                 self._recorder.start()
-        elif self._is_time_to_record() or (
+        elif self._is_within_time_window() or (
             self._window.done + 1 < self._options.steps and self._times is None
         ):
-            self._window.begin_next_step()
+            self._window.end_step_and_begin_next()
         else:
             self._close_window(is_complete=True)
 
@@ -457,26 +461,26 @@ class ScriptWatch:
         if self._others.is_profiler_running:
             self._gave_way = True
             return
-        self._marker.freeze()
+        self._marker.freeze_rule()
         device = "cuda" if self._facts.device_kind == "cuda" else "cpu"
         try:
             if self._times is not None:
-                self._options = self._keeper.claim_files()
+                self._options = self._keeper.claim_free_rank_files()
                 # an idle program has no step whose end could close the window
                 seconds = 2 * self._times[1] - self._times[0] - time.monotonic()
-                closing = threading.Timer(seconds, self._close_late)
+                closing = threading.Timer(seconds, self._close_window_on_timeout)
                 closing.daemon = True
                 closing.start()
             window = MeasuredSteps(self._options, self._ranges, self._names, self._lead, device)
-            with self._others.treat_as_perfctls():
+            with self._others.ignore_profilers_in_block():
                 window.start_measuring()
             self._window, self._lead.fixed = window, True
         except (RuntimeError, OSError) as error:
             self._measured = True
-            self._note_gap(f"window:{self._options.window}", error)
+            self._record_missing_data(f"window:{self._options.window}", error)
 
     @_never_fail_script
-    def _close_late(self) -> None:
+    def _close_window_on_timeout(self) -> None:
         if self._window is not None:
             self._close_window(is_complete=False)
 
@@ -486,16 +490,18 @@ class ScriptWatch:
         if window is None:
             return
         try:
-            with self._others.treat_as_perfctls():
+            with self._others.ignore_profilers_in_block():
                 window.finish_measuring(self._record, is_complete)
         except (RuntimeError, OSError) as error:
-            self._note_gap(f"window:{self._options.window}", error)
+            self._record_missing_data(f"window:{self._options.window}", error)
         if is_complete or self._times is not None:
-            self._finish_measuring()
+            self._finish_record_if_shapes_complete()
 
-    def _finish_measuring(self) -> None:
+    def _finish_record_if_shapes_complete(self) -> None:
         is_timed, name = self._times is not None, self._keeper.name
-        if not self._filled and (is_timed or not self._recorder.has_unrecorded_shapes()):
+        if not self._filled and (
+            is_timed or not self._recorder.should_wait_for_unrecorded_shapes()
+        ):
             self._undo_patches()
             self._fill_record()
             lacks_step = is_timed and not self._record.steps
@@ -531,7 +537,7 @@ class ScriptWatch:
 
         exclude_hooks_from_compilation(stop)
         handle = nn.modules.module.register_module_forward_pre_hook(stop)
-        self._undo = [handle.remove, call_after(torch.autograd, "backward", stop)]
+        self._undo = [handle.remove, patch_to_call_after(torch.autograd, "backward", stop)]
 
     def _fill_record(self) -> None:
         self._filled = True
@@ -540,7 +546,7 @@ class ScriptWatch:
         record.gaps += self._lead.gaps()
         self._samples.fill_record(record)
         record.environment.update(
-            {"step_ends_with": self._marker.describe_rule(), **read_launcher_ranks()}
+            {"step_ends_with": self._marker.describe_step_end_rule(), **read_rank_and_world_size()}
         )
         self._facts.fill_record(record)
         record.parameters = dict(self._names.parameters)
@@ -574,7 +580,7 @@ class ScriptWatch:
         self._window, self._measured = None, True
         self._undo_patches()
 
-    def _note_gap(self, quantity: str, error: Exception) -> None:
+    def _record_missing_data(self, quantity: str, error: Exception) -> None:
         reason = replace_fields_by_flags(get_first_error_line(error))
         self._record.gaps.append(Gap(quantity, "not_available", reason))
         print_to_stderr(reason)
@@ -589,12 +595,12 @@ def can_stop_script_here() -> bool:
     )
     return (
         is_alone
-        and read_launcher_ranks().get("world_size", "1") == "1"
+        and read_rank_and_world_size().get("world_size", "1") == "1"
         and threading.current_thread() is threading.main_thread()
     )
 
 
-def _counts_as_model(module: nn.Module) -> bool:
+def _is_model_or_compiled_region(module: nn.Module) -> bool:
     """Return whether its call counts as one of a model: not for a loss; yes for a compiled
     function, which may be one."""
     return next(module.parameters(), None) is not None or isinstance(module, CompiledRegion)

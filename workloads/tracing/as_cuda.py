@@ -52,12 +52,12 @@ def get_dtype_name(tensor: Tensor) -> str:
     return KINDS.get(tensor.dtype, str(tensor.dtype).removeprefix("torch."))
 
 
-def round_up_to_multiple(size: int, to: int) -> int:
-    return -(-size // to) * to
+def round_up_to_multiple(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
 
 
 class GpuKernelChoices:
-    """The kernels of one GPU; ``assumed`` says which were taken."""
+    """The kernels of one GPU; ``assumption_lines`` says which were taken."""
 
     def __init__(self, gpu: GpuChoices) -> None:
         self.gpu = gpu
@@ -66,7 +66,7 @@ class GpuKernelChoices:
         self.update = ""
 
     @property
-    def assumed(self) -> tuple[str, ...]:
+    def assumption_lines(self) -> tuple[str, ...]:
         """One line for each choice that the step met."""
         lines = [
             f"attention: {text}, {calls:,} call{'s' * (calls > 1)}"
@@ -89,17 +89,17 @@ class GpuKernelChoices:
         self.attention.clear()
         self.dropouts = self.recurrent = 0
         attention = functional.scaled_dot_product_attention
-        dropout = partial(_run_gpu_dropout, self, torch.dropout)
+        dropout = partial(_emulate_gpu_dropout, self, torch.dropout)
         replacements = (
             (
                 functional,
                 "scaled_dot_product_attention",
-                partial(_run_gpu_attention, self, attention),
+                partial(_emulate_gpu_attention, self, attention),
             ),
             (torch, "dropout", dropout),
             (vf, "dropout", dropout),
             *(
-                (vf, mode, partial(_run_cudnn_recurrent, self, mode, getattr(vf, mode)))
+                (vf, mode, partial(_emulate_cudnn_recurrent, self, mode, getattr(vf, mode)))
                 for mode in _GATES
             ),
         )
@@ -109,9 +109,9 @@ class GpuKernelChoices:
             yield
 
 
-def _run_gpu_attention(
+def _emulate_gpu_attention(
     kernels: GpuKernelChoices,
-    before: Any,
+    original_function: Any,
     query: Any,
     key: Any,
     value: Any,
@@ -123,7 +123,7 @@ def _run_gpu_attention(
 ) -> Any:
     """scaled_dot_product_attention; ``before``: torch's own."""
     run = partial(
-        before,
+        original_function,
         dropout_p=dropout_p,
         is_causal=is_causal,
         scale=scale,
@@ -306,7 +306,7 @@ def _explain_no_cudnn(gpu: GpuChoices, call: AttentionCall) -> str:
     )
 
 
-def count_scratch_bytes(name: str, args: Args) -> int:
+def estimate_attention_backward_scratch_bytes(name: str, args: Args) -> int:
     """Return bytes that a kernel takes while it runs, beside what it returns; 0 for all others.
 
     cuDNN's attention does not publish its own; it also adds up the queries' gradient in fp32, so
@@ -333,13 +333,13 @@ def count_scratch_bytes(name: str, args: Args) -> int:
     )
 
 
-def _run_gpu_dropout(
-    kernels: GpuKernelChoices, before: Any, input: Any, p: float, train: bool
+def _emulate_gpu_dropout(
+    kernels: GpuKernelChoices, original_function: Any, input: Any, p: float, train: bool
 ) -> Any:
     """CUDA runs native_dropout, which keeps a mask of booleans, where the CPU keeps the noise
     as numbers."""
     if not train or not 0 < p < 1 or not input.numel() or input.is_nested:
-        return before(input, p, train)
+        return original_function(input, p, train)
     kernels.dropouts += 1
     return torch.native_dropout(input, p, True)[0]
 
@@ -388,12 +388,14 @@ def _rewrite_operation(
     )
 
 
-def _run_cudnn_recurrent(kernels: GpuKernelChoices, mode: str, before: Any, *args: Any) -> Any:
+def _emulate_cudnn_recurrent(
+    kernels: GpuKernelChoices, mode: str, original_function: Any, *args: Any
+) -> Any:
     """cuDNN's recurrent layers, for meta tensors: outputs, final states, and a reserve
     for backward."""
     data = args[0]
     if not data.is_meta:
-        return before(*args)
+        return original_function(*args)
     kernels.recurrent += 1
     packed = isinstance(args[3], (list, tuple))
     hidden, weights, _, layers, _, _, both = args[2:9] if packed else args[1:8]
@@ -426,8 +428,8 @@ class _CudnnRecurrent(torch.autograd.Function):
         return None, None, None, *gradients
 
 
-def choose_optimizer_settings_and_update(
-    kind: type, settings: dict[str, Any], update: str
+def choose_optimizer_implementation(
+    kind: type, settings: dict[str, Any], requested_implementation: str
 ) -> tuple[dict[str, Any], str]:
     """Return (settings of an optimizer, which way they make it update on a GPU). ``update``: one of
     UPDATES, as far as it has it."""
@@ -436,9 +438,9 @@ def choose_optimizer_settings_and_update(
             "foreach"
         ] else "for-loop"
     has = signature(kind).parameters
-    if update == "fused" and "fused" in has:
+    if requested_implementation == "fused" and "fused" in has:
         return {**settings, "fused": True}, "fused"
-    if update != "for-loop" and "foreach" in has:
+    if requested_implementation != "for-loop" and "foreach" in has:
         return {**settings, "foreach": True}, "foreach"
     return ({**settings, "foreach": False} if "foreach" in has else settings), "for-loop"
 

@@ -173,8 +173,8 @@ class TracedAutocast:
         with ExitStack() as stack:
             for name, owner, changed in self._list_torch_patches():
                 stack.enter_context(patch.object(owner, name, changed))
-            self._register_kernels(stack)
-            stack.enter_context(_include_autocast_key())
+            self._register_autocast_kernels(stack)
+            stack.enter_context(_include_autocast_dispatch_key())
             stack.callback(self._cache.clear)
             self._open = stack.pop_all()
         return self
@@ -190,7 +190,7 @@ class TracedAutocast:
     def is_enabled(self) -> bool:
         return bool(torch.is_autocast_enabled("cuda"))
 
-    def convert_dtypes(self, dtypes: tuple[str, ...]) -> tuple[str, ...]:
+    def convert_dtypes_to_autocast(self, dtypes: tuple[str, ...]) -> tuple[str, ...]:
         """Return the types of the tensors of an operation that runs in the type of autocast, after
         the casts."""
         if not self.is_enabled:
@@ -200,7 +200,7 @@ class TracedAutocast:
             lower if name in ("float32", "float16", "bfloat16") else name for name in dtypes
         )
 
-    def _register_kernels(self, stack: ExitStack) -> None:
+    def _register_autocast_kernels(self, stack: ExitStack) -> None:
         fallthrough = torch.library.Library("_", "IMPL", _KEY.name)
         stack.callback(fallthrough._destroy)
         fallthrough.fallback(torch.library.fallthrough_kernel)
@@ -217,7 +217,7 @@ class TracedAutocast:
             library = torch.library.Library(space, "IMPL", _KEY.name)
             stack.callback(library._destroy)
             for name in names.split():
-                if names is RECURRENT or _is_cast_on_cuda(f"{space}::{name}"):
+                if names is RECURRENT or _has_cuda_autocast_kernel(f"{space}::{name}"):
                     library.impl(
                         name,
                         self._make_operator_kernel(_get_operator_overload(space, name), kernel),
@@ -239,8 +239,8 @@ class TracedAutocast:
             if can_multiply_in_fp8(data, weight):
                 return self._multiply_in_fp8(data, weight, bias, self._scale)
         return op(
-            *self._cast_tensors_in(args, self._get_lower_type()),
-            **self._cast_tensors_in(kwargs, self._get_lower_type()),
+            *self._cast_tensors_in(args, self._get_autocast_dtype()),
+            **self._cast_tensors_in(kwargs, self._get_autocast_dtype()),
         )
 
     def _run_in_float32(self, op: _Op, args: Args, kwargs: Kwargs) -> Any:
@@ -284,7 +284,7 @@ class TracedAutocast:
         return op(*args, **kwargs)
 
     def _run_in_widest_type(self, op: _Op, args: Args, kwargs: Kwargs) -> Any:
-        lower = self._get_lower_type()
+        lower = self._get_autocast_dtype()
         types = {
             tensor.dtype
             for tensor in iterate_tensors((*args, *kwargs.values()))
@@ -297,8 +297,8 @@ class TracedAutocast:
 
     def _run_recurrent_layer(self, op: _Op, args: Args, kwargs: Kwargs) -> Any:
         return op(
-            *self._cast_tensors_in(args, self._get_lower_type(), cache=False),
-            **self._cast_tensors_in(kwargs, self._get_lower_type(), cache=False),
+            *self._cast_tensors_in(args, self._get_autocast_dtype(), cache=False),
+            **self._cast_tensors_in(kwargs, self._get_autocast_dtype(), cache=False),
         )
 
     def _run_in_float32_and_cast_back(self, op: _Op, args: Args, kwargs: Kwargs) -> Any:
@@ -314,10 +314,14 @@ class TracedAutocast:
         self, data: Tensor, weight: Tensor, bias: Tensor | None, scale: Tensor
     ) -> Tensor:
         """Return a product in FP8: the weight is cast once per step, the input each time."""
-        rows = self._cast_tensor(data, self._get_lower_type(), cache=True).reshape(
+        rows = self._cast_tensor(data, self._get_autocast_dtype(), cache=True).reshape(
             -1, data.shape[-1]
         )
-        bias = None if bias is None else self._cast_tensor(bias, self._get_lower_type(), cache=True)
+        bias = (
+            None
+            if bias is None
+            else self._cast_tensor(bias, self._get_autocast_dtype(), cache=True)
+        )
         backward = torch.is_grad_enabled() and rows.requires_grad
         weight8, weight8_t = (
             self._get_fp8_weight(weight, False),
@@ -326,15 +330,15 @@ class TracedAutocast:
         product: Tensor = Fp8Linear.apply(rows, weight, bias, weight8, weight8_t, scale)
         return product.reshape(*data.shape[:-1], weight.shape[0])
 
-    def _get_fp8_weight(self, weight: Tensor, turned: bool) -> Tensor:
-        key = id(weight), "transposed" if turned else FORWARD
+    def _get_fp8_weight(self, weight: Tensor, is_transposed: bool) -> Tensor:
+        key = id(weight), "transposed" if is_transposed else FORWARD
         if key not in self._cache:
             with torch.no_grad():
-                cast = cast_and_transpose(weight, FORWARD) if turned else weight.to(FORWARD)
+                cast = cast_and_transpose(weight, FORWARD) if is_transposed else weight.to(FORWARD)
             self._cache[key] = weight, cast
         return self._cache[key][1]
 
-    def _get_lower_type(self) -> torch.dtype:
+    def _get_autocast_dtype(self) -> torch.dtype:
         return torch.get_autocast_dtype("cuda")
 
     def _is_castable(self, value: Any) -> bool:
@@ -361,7 +365,7 @@ class TracedAutocast:
             return tensor
         cacheable = (
             cache
-            and dtype == self._get_lower_type()
+            and dtype == self._get_autocast_dtype()
             and tensor.dtype == torch.float32
             and tensor.requires_grad
             and tensor.is_leaf
@@ -404,7 +408,7 @@ class TracedAutocast:
         ) -> tuple[dict[str, Any] | None, dict[str, Any]]:
             settings = {
                 "enabled": self.is_enabled,
-                "dtype": self._get_lower_type(),
+                "dtype": self._get_autocast_dtype(),
                 "cache_enabled": torch.is_autocast_cache_enabled(),
             }
             return settings if torch.amp.is_autocast_available(device_type) else None, settings
@@ -432,7 +436,7 @@ class TracedAutocast:
                     yield "maybe_autocast", module, make_region_like_cuda
 
 
-def _is_cast_on_cuda(name: str) -> bool:
+def _has_cuda_autocast_kernel(name: str) -> bool:
     """Return whether the installed torch registers the operator for CUDA's autocast."""
     try:
         return bool(
@@ -449,7 +453,7 @@ def _get_operator_overload(space: str, name: str) -> _Op:
 
 
 @contextmanager
-def _include_autocast_key() -> Iterator[None]:
+def _include_autocast_dispatch_key() -> Iterator[None]:
     """Operators of this thread pass the key."""
     excluded, included = (
         torch._C._dispatch_tls_is_dispatch_key_excluded(_KEY),

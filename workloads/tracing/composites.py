@@ -66,14 +66,16 @@ class CompositeCall:
     tasks: set[int] = field(default_factory=set)
     """Numbers of the backward passes (graph tasks) that reached it."""
 
-    def note_backend_operator(self, name: str) -> None:
+    def set_flash_backend_if_fused(self, name: str) -> None:
         if self.backend == "math" and any(kernel in name for kernel in _FUSED):
             self.backend = "flash"
 
-    def set_input_shapes_and_dtypes(self, inputs: tuple[Any, ...], last: Any) -> None:
+    def set_input_shapes_and_dtypes(
+        self, inputs: tuple[Any, ...], output_or_same_dtype: Any
+    ) -> None:
         """``inputs``: tensors, or None; ``last``: the output, or a tensor of its dtype."""
         self.inputs = tuple(None if tensor is None else tuple(tensor.shape) for tensor in inputs)
-        tensors = [tensor for tensor in (*inputs, last) if tensor is not None]
+        tensors = [tensor for tensor in (*inputs, output_or_same_dtype) if tensor is not None]
         self.dtypes = tuple(str(tensor.dtype).replace("torch.", "") for tensor in tensors)
 
 
@@ -153,7 +155,7 @@ def fill_attention_call(
         ),
     }
     if mask is not None and query is not None and key is not None:
-        window = _read_sliding_window(module)
+        window = _read_causal_sliding_window(module)
         pairs = [(int(query.shape[-2]), int(key.shape[-2]))]
         left = window - 1 if window else None
         limits = describe_attention_mask(prod(query.shape[:-2]), pairs, window is not None, left)
@@ -161,7 +163,7 @@ def fill_attention_call(
         call.attributes.update(limits if is_counted else {"upper_bound": UNREAD})
 
 
-def _read_sliding_window(module: Any) -> int | None:
+def _read_causal_sliding_window(module: Any) -> int | None:
     """Return the keys that each query of a causal module of transformers sees, itself included;
     None where the module states no window."""
     config = getattr(module, "config", None)
@@ -180,11 +182,11 @@ def describe_flex_attention(args: tuple[Any, ...]) -> CompositeCall:
     call = CompositeCall()
     fill_attention_call(call, args[:3], {}, None)
     (mask,) = [item for item in args if isinstance(item, tuple) and len(item) > 8]
-    add_block_mask_scores(call, mask)
+    add_block_mask_score_count(call, mask)
     return call
 
 
-def add_block_mask_scores(call: CompositeCall, mask: Any) -> None:
+def add_block_mask_score_count(call: CompositeCall, mask: Any) -> None:
     """Add to a call of FlexAttention the scores of the blocks that its mask keeps."""
     (batch, heads, queries, _), (_, _, keys, _) = call.inputs[:2]  # type: ignore[misc]
     *_, height, width, _ = mask
@@ -385,14 +387,14 @@ class GlobalModuleHooks:
         self.after(module, *hook_arguments)
 
 
-def _sort_installed_hooks() -> list[GlobalModuleHooks]:
+def _list_installed_hooks_outermost_first() -> list[GlobalModuleHooks]:
     return sorted(INSTALLED, key=lambda item: not item._outermost)
 
 
-_PATCHED = ModuleCallPatch(_sort_installed_hooks)
+_PATCHED = ModuleCallPatch(_list_installed_hooks_outermost_first)
 
 
-def run_compiled_functions_as_regions() -> Callable[[], None]:
+def patch_compile_to_wrap_regions() -> Callable[[], None]:
     """From now on, functions and modules in place that torch.compile compiles run as a region
     without visible hooks.
 
@@ -405,7 +407,7 @@ def run_compiled_functions_as_regions() -> Callable[[], None]:
     compile = torch.compile
 
     @functools.wraps(compile)
-    def watched(model: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def compile_as_region(model: Any = None, *args: Any, **kwargs: Any) -> Any:
         compiled = compile(model, *args, **kwargs)
         unchanged = (
             model is None
@@ -415,7 +417,7 @@ def run_compiled_functions_as_regions() -> Callable[[], None]:
         )
         return compiled if unchanged else _wrap_in_region(model, compiled)
 
-    return replace_attribute(torch, "compile", watched)
+    return replace_attribute(torch, "compile", compile_as_region)
 
 
 def _wrap_in_region(function: Any, compiled: Any) -> Any:
@@ -427,9 +429,11 @@ def _wrap_in_region(function: Any, compiled: Any) -> Any:
     def call_as_region(*args: Any, **kwargs: Any) -> Any:
         if is_compiling() or not INSTALLED:
             return compiled(*args, **kwargs)
-        for item in _sort_installed_hooks():
+        for item in _list_installed_hooks_outermost_first():
             item.before(region, args)
-        hooks = _sort_installed_hooks()  # some may have been installed by the others for this call
+        hooks = (
+            _list_installed_hooks_outermost_first()
+        )  # some may have been installed by the others for this call
         for item in hooks:
             item._remove_handles()
         hook_arguments: Args = (None,)

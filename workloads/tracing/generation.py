@@ -39,33 +39,38 @@ class GenerationStepTracer:
     def trace_prefill(self) -> StepTrace:
         """Prefill: the whole prompt in one call."""
         generator = self.generator
-        tokens = generator.count_prefill_tokens(self.prompt)
+        tokens = generator.count_decoder_prefill_tokens(self.prompt)
         return self._trace_call(
             generator.make_call_arguments(
-                self.batch, tokens, self.prompt, self.device, cached=self.cached
+                self.batch, tokens, self.prompt, self.device, use_cache=self.cached
             )
         )
 
-    def trace_step_at(self, context: int) -> StepTrace:
+    def trace_decode_step(self, token_number: int) -> StepTrace:
         """Return the step whose token is number ``context`` of the decoder: those before it are in
         the cache, or are run again."""
         generator, device = self.generator, self.device
         try:
-            before = context - 1 if self.cached else 1
+            before = token_number - 1 if self.cached else 1
             arguments = generator.make_call_arguments(
-                self.batch, before, self.prompt, device, cached=self.cached
+                self.batch, before, self.prompt, device, use_cache=self.cached
             )
-            arguments = recorder.cast_inputs(arguments, PRECISIONS[self.precision].weights)
+            arguments = recorder.cast_float32_inputs(arguments, PRECISIONS[self.precision].weights)
             output = None
             if self.cached or generator.encoder:
                 with composites.run_without_compilation(), torch.no_grad(), _MetaRunningMode():  # type: ignore[no-untyped-call]
                     output = generator.model.eval()(arguments)
         except MODEL_ERRORS as error:
             return StepTrace(TracedStep((), (), recorder.explain_model_error(error, ""), None))
-        tokens = 1 if self.cached else context
+        tokens = 1 if self.cached else token_number
         return self._trace_call(
             generator.make_call_arguments(
-                self.batch, tokens, self.prompt, device, after=output, cached=self.cached
+                self.batch,
+                tokens,
+                self.prompt,
+                device,
+                previous_output=output,
+                use_cache=self.cached,
             )
         )
 
@@ -83,17 +88,21 @@ class GenerationStepTracer:
         )
         try:
             traced = recorder.trace_step(
-                generator.model, (arguments,), mode="infer", watch=watch, precision=self.precision
+                generator.model,
+                (arguments,),
+                mode="infer",
+                traffic_counter=watch,
+                precision=self.precision,
             )
         finally:
             handle.remove()
         if not outputs or not self.cached:
-            return StepTrace(traced, watch.traffic)
-        after = dict(iterate_cache_tensors(generator.get_cache(outputs[-1])))
+            return StepTrace(traced, watch.traffic_by_layer)
+        after = dict(iterate_cache_tensors(generator.get_output_kv_cache(outputs[-1])))
         cache = tuple(
             CacheTensor(
                 name,
-                watch.get_first_reader(before[name]) if name in before else None,
+                watch.get_first_reading_layer(before[name]) if name in before else None,
                 shapes.get(name),
                 tuple(tensor.shape),
                 str(tensor.dtype).removeprefix("torch."),
@@ -101,7 +110,7 @@ class GenerationStepTracer:
             )
             for name, tensor in after.items()
         )
-        return StepTrace(traced, watch.traffic, cache)
+        return StepTrace(traced, watch.traffic_by_layer, cache)
 
 
 class _MetaRunningMode(TorchDispatchMode):
@@ -110,16 +119,18 @@ class _MetaRunningMode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = f"{func.namespace}.{func._schema.name.partition('::')[2]}"
-        return operations.run_operator(func, name, args, kwargs or {})
+        return operations.run_operator_or_meta_substitute(func, name, args, kwargs or {})
 
 
 def iterate_cache_tensors(cache: Any) -> Iterator[tuple[str, Tensor]]:
     """Yield (Place, tensor) of every tensor of a cache that holds values: in tuples, lists,
     dictionaries and objects."""
-    yield from _iterate_tensors(cache, "", set())
+    yield from _iterate_float_tensors_with_paths(cache, "", set())
 
 
-def _iterate_tensors(value: Any, name: str, visited: set[int]) -> Iterator[tuple[str, Tensor]]:
+def _iterate_float_tensors_with_paths(
+    value: Any, name: str, visited: set[int]
+) -> Iterator[tuple[str, Tensor]]:
     if isinstance(value, Tensor):
         if value.numel() and value.dim() and (value.is_floating_point() or value.is_complex()):
             yield name, value
@@ -139,4 +150,6 @@ def _iterate_tensors(value: Any, name: str, visited: set[int]) -> Iterator[tuple
     if id(value) not in visited:
         visited.add(id(value))
         for key, part in parts:
-            yield from _iterate_tensors(part, f"{name}.{key}" if name else key, visited)
+            yield from _iterate_float_tensors_with_paths(
+                part, f"{name}.{key}" if name else key, visited
+            )

@@ -57,7 +57,7 @@ class NodeLayers:
         self.layers: list[str | None] = [] if first is None else [layer]
         """The layer for the nodes from the start at the same index; None: no layer."""
 
-    def note_layer_of_next_nodes(self, layer: str | None) -> None:
+    def set_next_autograd_nodes_layer(self, layer: str | None) -> None:
         self.starts.append(next_number())
         self.layers.append(layer)
 
@@ -66,11 +66,11 @@ class NodeLayers:
         self.layers.clear()
 
 
-def hook_unclaimed_nodes(
+def hook_unclaimed_autograd_nodes(
     outputs: Iterable[Tensor],
-    makers: NodeLayers,
-    holder: Callable[[Tensor], str | None],
-    hooks: Hooks,
+    layers_by_node_number: NodeLayers,
+    find_parameter_layer: Callable[[Tensor], str | None],
+    make_hooks: Hooks,
 ) -> None:
     """Register hooks on the unclaimed nodes that led to ``outputs``, for the layer that
     created each.
@@ -78,7 +78,7 @@ def hook_unclaimed_nodes(
     A parameter's node belongs to the ``holder`` of the parameter. One flat loop: after a step on
     the CPU the caches are cold, so the cost is the amount of code and memory touched.
     """
-    starts, layers = makers.starts, makers.layers
+    starts, layers = layers_by_node_number.starts, layers_by_node_number.layers
     first = starts[0]
     waiting: list[Any] = [node for tensor in outputs if (node := tensor.grad_fn) is not None]
     queued: set[Any] = set(waiting)
@@ -86,7 +86,7 @@ def hook_unclaimed_nodes(
     for node in waiting:  # grows meanwhile
         number = node._sequence_nr()
         if number == LEAF:
-            _hook_leaf_node(node, layers[0], holder, hooks)
+            _hook_leaf_node(node, layers[0], find_parameter_layer, make_hooks)
         elif number >= first:
             metadata, below = node.metadata, node.next_functions
             if _MARK not in metadata:
@@ -103,15 +103,15 @@ def hook_unclaimed_nodes(
         layer = layers[index]
         if layer is not None:
             direction, metadata[_MARK] = _classify_direction_and_parameter_only(node, below)
-            _register_node_hooks(node, hooks(layer, direction))
+            _register_node_hooks(node, make_hooks(layer, direction))
 
 
-def hook_nodes_between(
+def hook_autograd_nodes_between(
     outputs: Iterable[Tensor],
     inputs: set[Any],
     layer: str,
-    holder: Callable[[Tensor], str | None],
-    hooks: Hooks,
+    find_parameter_layer: Callable[[Tensor], str | None],
+    make_hooks: Hooks,
 ) -> None:
     """Register hooks on the unclaimed nodes of ``outputs`` down to those in ``inputs``, all of
     which belong to ``layer``.
@@ -132,12 +132,12 @@ def hook_nodes_between(
             waiting += [edge for edge, _ in node.next_functions if edge is not None]
     for node in ordered:
         if hasattr(node, "variable"):
-            _hook_leaf_node(node, layer, holder, hooks)
+            _hook_leaf_node(node, layer, find_parameter_layer, make_hooks)
         else:
             direction, node.metadata[_MARK] = _classify_direction_and_parameter_only(
                 node, node.next_functions
             )
-            _register_node_hooks(node, hooks(layer, direction))
+            _register_node_hooks(node, make_hooks(layer, direction))
 
 
 def _register_node_hooks(node: Any, hooks: tuple[Callable[..., None], Callable[..., None]]) -> None:
@@ -147,19 +147,22 @@ def _register_node_hooks(node: Any, hooks: tuple[Callable[..., None], Callable[.
 
 
 def _hook_leaf_node(
-    node: Any, otherwise: str | None, holder: Callable[[Tensor], str | None], hooks: Hooks
+    node: Any,
+    default_layer: str | None,
+    find_parameter_layer: Callable[[Tensor], str | None],
+    make_hooks: Hooks,
 ) -> None:
     metadata = node.metadata
     if _MARK in metadata:
         return
     variable = node.variable
     metadata[_MARK] = is_parameter = isinstance(variable, nn.Parameter)
-    layer = (holder(variable) or otherwise) if is_parameter else None
+    layer = (find_parameter_layer(variable) or default_layer) if is_parameter else None
     if layer is not None:
-        _register_node_hooks(node, hooks(layer, "grad_weight"))
+        _register_node_hooks(node, make_hooks(layer, "grad_weight"))
 
 
-def _classify_direction_and_parameter_only(node: Any, below: Any) -> tuple[str, bool]:
+def _classify_direction_and_parameter_only(node: Any, next_functions: Any) -> tuple[str, bool]:
     """Return (direction, whether the node's result depends only on parameters).
 
     grad_weight: its gradients go only to parameters; grad_input: to none; backward: to both. A
@@ -167,7 +170,7 @@ def _classify_direction_and_parameter_only(node: Any, below: Any) -> tuple[str, 
     gradient: data or a number.
     """
     parameters, data, absent = False, False, False
-    for edge, _ in below:
+    for edge, _ in next_functions:
         if edge is None:
             absent = True
         elif edge.metadata.get(_MARK):
@@ -180,7 +183,10 @@ def _classify_direction_and_parameter_only(node: Any, below: Any) -> tuple[str, 
         return "backward", False
     operands = _PRODUCTS.get(node.name())
     if operands is not None:
-        both = all(index < len(below) and below[index][0] is not None for index in operands)
+        both = all(
+            index < len(next_functions) and next_functions[index][0] is not None
+            for index in operands
+        )
         return ("backward" if both or data else "grad_weight"), False
     return ("backward" if data else "grad_weight"), not (data or absent)
 

@@ -52,7 +52,7 @@ Listener = Callable[[str, nn.Module], None]
 current_node: Any = getattr(torch._C, "_current_autograd_node", None)
 
 
-def find_name_in_caller(module: object) -> str | None:
+def find_variable_name_in_caller(module: object) -> str | None:
     """Dotted name, without ``self``, of ``module`` in the calling frame; None when it cannot
     be determined."""
     frame: FrameType | None = sys._getframe(1)
@@ -144,7 +144,7 @@ class ModuleNames:
             self._roots[name] = root
             self._name_submodules(root, name, "")
 
-    def add_listener(self, listener: Listener) -> None:
+    def add_naming_listener(self, listener: Listener) -> None:
         """Call ``listener(name, module)`` for every named module, now and later."""
         with self._lock:
             for entry in list(self._known.values()):
@@ -152,11 +152,11 @@ class ModuleNames:
                     listener(entry.name, module)
             self._listeners.append(listener)
 
-    def remove_listener(self, listener: Listener) -> None:
+    def remove_naming_listener(self, listener: Listener) -> None:
         self._listeners.remove(listener)
 
-    def find_name(
-        self, module: nn.Module, enclosing: nn.Module | None, roots: bool = True
+    def find_or_assign_name(
+        self, module: nn.Module, enclosing: nn.Module | None, may_become_root: bool = True
     ) -> str | None:
         """Name of a module that is being called; ``enclosing``: the innermost running module with
         a name.
@@ -164,7 +164,7 @@ class ModuleNames:
         None for a module that is not registered below ``enclosing``: its work counts for
         ``enclosing``. ``roots``: whether a module outside of others becomes a root (not during
         backward)."""
-        name_before = self.name_of(module)
+        name_before = self.get_registered_name(module)
         if name_before is not None:
             return name_before
         # DataParallel: shares its hooks' dictionary with the original
@@ -172,25 +172,25 @@ class ModuleNames:
             name = self._replicated.get(id(module.__dict__.get("_forward_hooks")))
             if name is not None:
                 return name
-        if enclosing is None and not roots:
+        if enclosing is None and not may_become_root:
             return None
         with self._lock:
             name = (
                 self._choose_root_name(module)
                 if enclosing is None
-                else self._find_late_name(module, enclosing)
+                else self._find_late_module_name(module, enclosing)
             )
             if name is not None:
                 self._name_submodules(module, name, f"{name}.")
             return name
 
-    def name_of(self, module: nn.Module) -> str | None:
+    def get_registered_name(self, module: nn.Module) -> str | None:
         entry = self._known.get(id(module))
         return entry.name if entry is not None and entry.module() is module else None
 
     def is_part_of_model(self, module: nn.Module) -> bool:
         """Return whether it has a name, and belongs to a larger model."""
-        name = self.name_of(module)
+        name = self.get_registered_name(module)
         return name is not None and name not in self._roots
 
     def find_layer_of_parameter(self, parameter: Tensor) -> str | None:
@@ -220,9 +220,9 @@ class ModuleNames:
             type(module).__module__.startswith("torch.nn.modules.")
             and next(module.children(), None) is None
         )
-        name_wanted = (None if weightless and own_torch else find_name_in_caller(module)) or type(
-            _unwrap_model(module)
-        ).__name__
+        name_wanted = (
+            None if weightless and own_torch else find_variable_name_in_caller(module)
+        ) or type(_unwrap_model(module)).__name__
         token: object = type(module) if weightless else object()
         name, number = name_wanted, 1
         while self._roots.setdefault(name, token) is not token:
@@ -230,7 +230,7 @@ class ModuleNames:
             name = f"{name_wanted}-{number}"
         return name
 
-    def _find_late_name(self, module: nn.Module, enclosing: nn.Module) -> str | None:
+    def _find_late_module_name(self, module: nn.Module, enclosing: nn.Module) -> str | None:
         """Return the name of a module that was registered after its root got its name."""
         above = self._known.get(id(enclosing))
         path = (
@@ -244,18 +244,18 @@ class ModuleNames:
             else None
         )
 
-    def _name_submodules(self, top: nn.Module, top_name: str, below: str) -> None:
+    def _name_submodules(self, top: nn.Module, top_name: str, child_prefix: str) -> None:
         """Name ``top`` and everything below it."""
         parallel: set[str] = set()
         for path, module in top.named_modules():
-            if is_parallel(module):
+            if is_data_parallel_wrapper(module):
                 parallel.add(f"{path}.module" if path else "module")
             inner = escape_layer_path(_drop_wrapper_elements(path, parallel))
-            name = below + inner if inner else top_name
-            if self.name_of(module) is not None:
+            name = child_prefix + inner if inner else top_name
+            if self.get_registered_name(module) is not None:
                 continue
             self._known[id(module)] = _NamedModule(
-                weakref.ref(module), name, f"{name}." if inner else below
+                weakref.ref(module), name, f"{name}." if inner else child_prefix
             )
             self._replicated[id(getattr(module, "_forward_hooks", None))] = name
             for key, parameter in module.named_parameters(recurse=False):
@@ -274,7 +274,7 @@ def _unwrap_model(module: nn.Module) -> nn.Module:
     """Return the model inside torch.compile's or a multi-device wrapper."""
     while (
         inner := module.__dict__.get("_modules", {}).get(
-            "module" if is_parallel(module) else "_orig_mod"
+            "module" if is_data_parallel_wrapper(module) else "_orig_mod"
         )
     ) is not None:
         module = inner
@@ -291,20 +291,20 @@ def escape_layer_path(path: str) -> str:
     return re.sub(r'[^ -~]|["\\]', lambda match: f"U+{ord(match[0]):04X}", path)
 
 
-def is_parallel(module: nn.Module) -> bool:
+def is_data_parallel_wrapper(module: nn.Module) -> bool:
     """Return whether it is DataParallel or DistributedDataParallel, which hold the model as
     ``module``."""
     return isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel))
 
 
-def _drop_wrapper_elements(path: str, parallel: Collection[str] = ()) -> str:
+def _drop_wrapper_elements(path: str, parallel_paths: Collection[str] = ()) -> str:
     """``path`` without elements of wrappers. ``parallel``: paths that end in a parallel
     wrapper's ``module``."""
     parts = path.split(".")
     above = accumulate(parts, "{}.{}".format)
     both = zip(parts, above)
     return ".".join(
-        part for part, so_far in both if part not in WRAPPERS and so_far not in parallel
+        part for part, so_far in both if part not in WRAPPERS and so_far not in parallel_paths
     )
 
 
@@ -346,7 +346,7 @@ class LayerStack:
     def top(self) -> LayerFrame:
         return self.stack[-1]
 
-    def note_maker_of_next_nodes(self, frame: LayerFrame) -> None:
+    def set_next_autograd_nodes_creator(self, frame: LayerFrame) -> None:
         now = next_number()
         if now == self.starts[-1]:
             self.made_by[-1] = frame
@@ -356,11 +356,11 @@ class LayerStack:
 
     def push(self, frame: LayerFrame) -> None:
         self.stack.append(frame)
-        self.note_maker_of_next_nodes(frame)
+        self.set_next_autograd_nodes_creator(frame)
 
     def pop(self) -> LayerFrame:
         frame = self.stack.pop()
-        self.note_maker_of_next_nodes(self.stack[-1])
+        self.set_next_autograd_nodes_creator(self.stack[-1])
         return frame
 
     def make_frame(self, module: nn.Module) -> LayerFrame:
@@ -368,7 +368,7 @@ class LayerStack:
         if above.call is not None:
             return above
         recompute = current_task() != -1
-        name = self.names.find_name(
+        name = self.names.find_or_assign_name(
             module, above.module, self.roots and above is self.outside and not recompute
         )
         if name is None:
@@ -389,7 +389,7 @@ class LayerStack:
             frame.call = CompositeCall()
         return frame
 
-    def find_running_layer_and_direction(self) -> tuple[LayerFrame, str, int | None]:
+    def find_running_frame_and_direction(self) -> tuple[LayerFrame, str, int | None]:
         """Return (frame, direction, sequence number of the running node or None outside of
         backward)."""
         node: Any = current_node()
@@ -404,11 +404,11 @@ class LayerStack:
 
 def _make_layer_frame(name: str, module: nn.Module, recompute: bool = False) -> LayerFrame:
     return LayerFrame(
-        name, get_layer_class_name(module), is_single_layer(module), recompute, None, module
+        name, get_layer_class_name(module), is_torch_leaf_layer(module), recompute, None, module
     )
 
 
-def is_single_layer(module: nn.Module) -> bool:
+def is_torch_leaf_layer(module: nn.Module) -> bool:
     """Return whether it is a single layer: torch's own forward, without submodules (attention may
     have its projections)."""
     if isinstance(module, torch.jit.ScriptModule):  # its class has no forward to ask for

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from perfctl.records.paper import MemoryTrace, TensorAllocation
 
 
-def get_storage(tensor: Tensor) -> Any:
+def get_storage_or_none(tensor: Tensor) -> Any:
     """Return the tensor's storage; None for a sparse or wrapping tensor, which has none of its
     own."""
     if tensor.layout is not torch.strided:
@@ -67,20 +67,20 @@ class LiveStorages:
         """Add a tensor that exists before anything runs: parameter, buffer, input, optimizer."""
         self._track_tensor(tensor, category, 0)
 
-    def hold_packed(self, parameters: list[Tensor]) -> None:
+    def add_packed_parameters(self, parameters: list[Tensor]) -> None:
         """Add parameters that a module packed where no tensor shows them; they stay."""
         for tensor in parameters:
             size = tensor.numel() * tensor.element_size()
             self.slots.append(StorageSlot(size, "parameter", 0))
             self.alive[-len(self.slots)] = self.slots[-1]
 
-    def track_results(self, result: Any, layer: str, direction: str, op: str) -> None:
+    def track_result_storages(self, result: Any, layer: str, direction: str, op: str) -> None:
         self.last_sum = None
         if isinstance(result, Tensor):
             self._track_tensor(result, "temporary", self.clock + 1, layer, direction, op)
         elif isinstance(result, (tuple, list)):
             for item in result:
-                self.track_results(item, layer, direction, op)
+                self.track_result_storages(item, layer, direction, op)
 
     def enter_node(self, number: int) -> None:
         """Note that the autograd node of this sequence number runs."""
@@ -95,7 +95,7 @@ class LiveStorages:
         in a dispatch mode (torch/csrc/autograd/input_buffer.cpp). ``first`` then dies before the
         next operation.
         """
-        storage, of_total = get_storage(first), get_storage(total)
+        storage, of_total = get_storage_or_none(first), get_storage_or_none(total)
         slot = self.alive.get(storage._cdata) if storage is not None else None
         if (
             slot is not None
@@ -106,7 +106,7 @@ class LiveStorages:
         ):
             self.last_sum = storage._cdata, of_total._cdata
 
-    def note_scratch(self, size: int, layer: str, direction: str, op: str) -> None:
+    def record_scratch_allocation(self, size: int, layer: str, direction: str, op: str) -> None:
         """``size`` bytes that the operation took beside its results and gave back at its end."""
         if size:
             self.clock += 2
@@ -127,7 +127,7 @@ class LiveStorages:
     ) -> None:
         if tensor.device.type != self.device:
             return
-        storage = get_storage(tensor)
+        storage = get_storage_or_none(tensor)
         if storage is None:
             return
         key = storage._cdata
@@ -135,11 +135,11 @@ class LiveStorages:
             return
         self.clock = max(self.clock, moment)
         slot = StorageSlot(storage.nbytes(), category, moment, layer, direction, op)
-        slot.watcher = weakref.ref(storage, partial(self._note_freed, key))
+        slot.watcher = weakref.ref(storage, partial(self._mark_storage_freed, key))
         self.alive[key] = slot
         self.slots.append(slot)
 
-    def _note_freed(self, key: int, _: Any) -> None:
+    def _mark_storage_freed(self, key: int, _: Any) -> None:
         slot = self.alive.pop(key, None)
         if slot is None:
             return
@@ -160,19 +160,19 @@ class LiveStorages:
                 slot.category = "optimizer"
         self.clock = self.forward_ends = self.backward_ends = self.node_began = 0
 
-    def end_forward(self) -> None:
+    def mark_forward_end(self) -> None:
         """End of the forward: its temporaries that are still alive are activations for backward."""
         self.forward_ends = self.clock
         for slot in self.alive.values():
             if slot.category == "temporary" and slot.direction == "forward":
                 slot.category = "activation"
 
-    def end_backward(self) -> None:
+    def mark_backward_end(self) -> None:
         self.backward_ends = self.clock
 
-    def note_gradients(self, model: nn.Module) -> None:
+    def mark_gradient_storages(self, model: nn.Module) -> None:
         for parameter in model.parameters():
-            storage = get_storage(parameter.grad) if parameter.grad is not None else None
+            storage = get_storage_or_none(parameter.grad) if parameter.grad is not None else None
             if storage is not None and (slot := self.alive.get(storage._cdata)):
                 slot.category = "gradient"
 

@@ -64,13 +64,13 @@ def compute_or_reuse_result(func: Any, args: Args, kwargs: Kwargs) -> Any:
     """Return the operator's result, kept or computed."""
     kind = _kinds.get(func)
     if kind is None:
-        kind = _kinds[func] = _classify_operator(func)
+        kind = _kinds[func] = _classify_reusable_result(func)
     key = _make_cache_key(func, args, kwargs) if kind else None
     if key is None:
         return func(*args, **kwargs)
     recipe = _results.get(key)
     if recipe is not None:
-        return _make_result(recipe, args)
+        return _make_result_from_recipe(recipe, args)
     result = func(*args, **kwargs)
     recipe = (
         _describe_fresh_result(result, args)
@@ -88,7 +88,7 @@ def compute_or_reuse_result(func: Any, args: Args, kwargs: Kwargs) -> Any:
     return result
 
 
-def _classify_operator(func: Any) -> str:
+def _classify_reusable_result(func: Any) -> str:
     """ "" for an operator whose result is not kept."""
     if not isinstance(func, torch._ops.OpOverload) or func.is_view or _DEPENDS & set(func.tags):
         return ""
@@ -157,7 +157,11 @@ def _describe_fresh_result(result: Any, args: Args) -> ResultRecipe | None:
         None if part is None else TensorRecipe(part.shape, part.stride(), part.dtype)
         for part in parts
     )
-    sizes = [_make_tensor(like).untyped_storage().nbytes() for like in likes if like is not None]
+    sizes = [
+        _make_empty_meta_tensor(like).untyped_storage().nbytes()
+        for like in likes
+        if like is not None
+    ]
     if len(owners) < len(tensors) or shared or sizes != [storage.nbytes() for storage in storages]:
         return None
     return ResultRecipe(likes, kind)
@@ -170,12 +174,12 @@ def _describe_in_place_result(result: Any, args: Args) -> ResultRecipe | None:
     return ResultRecipe((), None, index) if index is not None else None
 
 
-def _make_result(recipe: ResultRecipe, args: Args) -> Any:
+def _make_result_from_recipe(recipe: ResultRecipe, args: Args) -> Any:
     if not recipe.parts:
         return None if recipe.argument is None else args[recipe.argument]
-    tensors = [None if like is None else _make_tensor(like) for like in recipe.parts]
+    tensors = [None if like is None else _make_empty_meta_tensor(like) for like in recipe.parts]
     return recipe.made(tensors) if recipe.made is not None else tensors[0]
 
 
-def _make_tensor(like: TensorRecipe) -> Tensor:
+def _make_empty_meta_tensor(like: TensorRecipe) -> Tensor:
     return torch.empty_strided(like.size, like.stride, dtype=like.dtype, device="meta")

@@ -14,7 +14,7 @@ from perfctl.workloads.spec import get_first_error_line
 from perfctl.workloads.tracing import composites, operations
 from perfctl.workloads.tracing.composites import CompositeCall
 from perfctl.workloads.tracing.layers import LayerFrame, LayerStack, ModuleNames
-from perfctl.workloads.tracing.memory import get_storage
+from perfctl.workloads.tracing.memory import get_storage_or_none
 from perfctl.workloads.tracing.operations import OperatorPlan
 from perfctl.workloads.tracing.versions import Args, Kwargs, current_task, next_number
 
@@ -68,38 +68,38 @@ class OperationNotes:
         """Whether this is the thread that is recorded: modes and the stack of modules belong
         to one."""
 
-    def _is_recorded_here(self) -> bool:
+    def _is_recorded_thread(self) -> bool:
         """Return whether this is the recorded thread, or autograd's, which repeats forward work of
         checkpointing."""
         return self._thread.entered or current_task() != -1
 
-    def _leaves_torch(self, tensor: Tensor) -> bool:
+    def _is_numeric_value_leaving_torch(self, tensor: Tensor) -> bool:
         """Return whether numbers to compute with cross the border of torch in a forward or a
         backward. Integers are sizes and indices; a single number may only be logged."""
         inside = len(self.places.stack) > 1 or current_task() != -1
         return (
             inside
             and not self._optimizing
-            and self._is_recorded_here()
+            and self._is_recorded_thread()
             and (tensor.is_floating_point() or tensor.is_complex())
             and tensor.numel() > 1
         )
 
-    def note_value_crossing_torch(self, name: str, tensor: Tensor) -> None:
+    def record_value_crossing_torch(self, name: str, tensor: Tensor) -> None:
         """Note a number that leaves torch, and values of Python or NumPy that come in: of NumPy, or
         in a layer that took a number out before."""
-        layer = self.places.find_running_layer_and_direction()[0].layer
+        layer = self.places.find_running_frame_and_direction()[0].layer
         if name == SCALAR and tensor.is_floating_point():
             self._read_out.add(layer)
-        elif name == ENTRY and self._leaves_torch(tensor):
+        elif name == ENTRY and self._is_numeric_value_leaving_torch(tensor):
             # memory of NumPy cannot grow; before torch 2.2, a storage may not tell
-            can_grow = getattr(get_storage(tensor), "resizable", lambda: True)
+            can_grow = getattr(get_storage_or_none(tensor), "resizable", lambda: True)
             if not can_grow():
                 self.add_unknown_operation("torch.from_numpy", RETURNED)
             elif layer in self._read_out:
                 self.add_unknown_operation("torch.tensor", RETURNED)
 
-    def flex_attend(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
+    def record_flex_attention_and_run(self, func: Any, args: Args, kwargs: Kwargs) -> Any:
         """FlexAttention: the scores of the blocks that its mask keeps; its own operators are not
         recorded."""
         if self.places.top.call is None:
@@ -109,11 +109,11 @@ class OperationNotes:
             else:
                 call.attributes["needs"], call.backend = (True, True, True), "flash"
                 self._add_composite_call(
-                    self.places.find_running_layer_and_direction()[0], call, "backward"
+                    self.places.find_running_frame_and_direction()[0], call, "backward"
                 )
         return func(*args, **kwargs)
 
-    def _note_function_region(self, name: str, args: Args) -> None:
+    def _record_compiled_function_call(self, name: str, args: Args) -> None:
         """Note a call of a compiled function, whose work is unknown, not 0. FlexAttention compiles
         itself, and its forward follows from its arguments."""
         if name == composites.FLEX_REGION:
@@ -124,12 +124,12 @@ class OperationNotes:
             frame, reason = self.places.top, composites.COMPILED
             self.add_unknown_operation(f"torch.compile.{name}", reason, frame, "backward")
 
-    def note_control_flow(self, name: str) -> None:
+    def record_control_flow_operator(self, name: str) -> None:
         """Note that a branch or loop may depend on data, and that its gradients are of its operands
         only."""
         if name not in ("scan", "map_impl"):
             self._dynamic[f"higher_order.{name}"] = None
-        frame, direction, _ = self.places.find_running_layer_and_direction()
+        frame, direction, _ = self.places.find_running_frame_and_direction()
         if torch.is_grad_enabled() or direction == "backward":
             reason = "the gradients of tensors that its functions close over are not visible"
             self.add_unknown_operation(f"higher_order.{name}", reason, frame, "backward")
@@ -141,27 +141,27 @@ class OperationNotes:
         where it ran, if not here and now."""
         here = frame
         if here is None:
-            here, direction, _ = self.places.find_running_layer_and_direction()
+            here, direction, _ = self.places.find_running_frame_and_direction()
         self._count_operation(here, op, direction, (), (), (), (("missed", reason),), functional=op)
 
-    def note_operator_safely(
+    def record_operator_or_name_only(
         self, plan: OperatorPlan, args: Args, kwargs: Kwargs, result: Any
     ) -> None:
-        """``note_operator``; an operation that it cannot read is counted by name only."""
+        """``record_operator``; an operation that it cannot read is counted by name only."""
         try:
-            self.note_operator(plan, args, kwargs, result)
+            self.record_operator(plan, args, kwargs, result)
         except Exception as error:
             self.add_unknown_operation(
                 plan.name, f"{type(error).__name__}: {get_first_error_line(error)}"
             )
 
-    def note_operator(self, plan: OperatorPlan, args: Args, kwargs: Kwargs, result: Any) -> None:
+    def record_operator(self, plan: OperatorPlan, args: Args, kwargs: Kwargs, result: Any) -> None:
         """Record one operator, unless it is part of a composite call."""
         if self._optimizing:
             return
-        frame, direction, key = self.places.find_running_layer_and_direction()
+        frame, direction, key = self.places.find_running_frame_and_direction()
         if (call := frame.call) is not None and not self._is_autocast_cast(plan.name, key):
-            call.note_backend_operator(plan.name)
+            call.set_flash_backend_if_fused(plan.name)
             task = current_task()
             if direction == "backward" and task not in call.tasks and call.op:
                 call.tasks.add(task)
@@ -178,7 +178,7 @@ class OperationNotes:
         if plan.name == "aten._efficientzerotensor":
             self._has_zeros = True
         elif self._has_zeros and plan.name == "aten.zeros" and result.dim() == 0:
-            self._remember_storage(self._zeros, result)
+            self._remember_storage_while_alive(self._zeros, result)
         shapes: list[tuple[int, ...] | None] = []
         types: list[Any] = []
         weights = self._append_shapes_and_count_weights(args, shapes, types)
@@ -191,20 +191,22 @@ class OperationNotes:
         )
         forward, role = plan.name, None
         if direction == "forward":
-            self._note_node_operator(plan.name, weights > 0)
+            self._record_newest_node_operator(plan.name, weights > 0)
             if weights and weights == len(types) - sum(shape is not None for shape in outputs):
-                self._note_derived_weights(result)
+                self._remember_derived_weights(result)
         else:
-            forward, role = self._find_backward_role(key, plan.name, weights > 0)
+            forward, role = self._find_forward_operator_and_role(key, plan.name, weights > 0)
         attributes = plan.attributes(args, kwargs) if plan.attributes else ()
         if self._has_zeros and any(self._is_zero_tangent(value) for value in args):
             attributes = (*attributes, ("zero", True))
         if self._values_only:
             attributes = (*attributes, ("compute_uv", False), ("compute_v", False))
-        if stored := operations.count_stored_values(args):
+        if stored := operations.count_sparse_values_and_pairs(args):
             attributes = (*attributes, *stored)
             self._dynamic[plan.name] = None
-        for each in operations.split_into_products(plan.name, args, result, shapes, outputs):
+        for each in operations.split_nested_tensor_products(
+            plan.name, args, result, shapes, outputs
+        ):
             self._count_operation(
                 frame,
                 plan.name,
@@ -217,10 +219,10 @@ class OperationNotes:
             )
 
     def _is_zero_tangent(self, value: Any) -> bool:
-        storage = get_storage(value) if isinstance(value, Tensor) else None
+        storage = get_storage_or_none(value) if isinstance(value, Tensor) else None
         return storage is not None and storage._cdata in self._zeros and not any(value.stride())
 
-    def _note_node_operator(self, name: str, weights: bool) -> None:
+    def _record_newest_node_operator(self, name: str, has_weights: bool) -> None:
         """Note which operator created the newest autograd node: the one that increased the number.
 
         Operators without gradients right after a new node are the forward of a
@@ -229,18 +231,18 @@ class OperationNotes:
         number = next_number() - 1
         if torch.is_grad_enabled():
             if number >= self.numbered:
-                self._nodes.setdefault(number, (name, weights))
+                self._nodes.setdefault(number, (name, has_weights))
         elif number >= self.numbered or (
-            number == self._own and weights and not self._nodes[number][1]
+            number == self._own and has_weights and not self._nodes[number][1]
         ):
             self._own = number
-            self._nodes[number] = (name, weights)
+            self._nodes[number] = (name, has_weights)
 
     def get_running_layer_and_direction(self) -> tuple[str, str]:
         """Return (layer, direction) of the running code, for the memory trace."""
         if self._optimizing:
             return "", "optimizer"
-        frame, direction, _ = self.places.find_running_layer_and_direction()
+        frame, direction, _ = self.places.find_running_frame_and_direction()
         return frame.layer, direction
 
     def _count_operation(
@@ -277,19 +279,19 @@ class OperationNotes:
             functional=None if frame.leaf else call.op,
         )
 
-    def _add_forward_call(self, frame: LayerFrame, call: CompositeCall) -> None:
+    def _add_autocast_forward_call(self, frame: LayerFrame, call: CompositeCall) -> None:
         """A forward call that autocast runs in its own type; the casts are operations before it."""
         if self._autocast is not None:
-            call.dtypes = self._autocast.convert_dtypes(call.dtypes)
+            call.dtypes = self._autocast.convert_dtypes_to_autocast(call.dtypes)
         self._add_composite_call(frame, call)
 
-    def _is_autocast_cast(self, name: str, key: int | None) -> bool:
+    def _is_autocast_cast(self, name: str, node_number: int | None) -> bool:
         """Return whether the operator is a cast of autocast, or its gradient, and so no part of a
         composite call."""
         if self._autocast is None or name != _CAST:
             return False
         return self._autocast.casting or (
-            key is not None and self._nodes.get(key, ("", False))[0] == _CAST
+            node_number is not None and self._nodes.get(node_number, ("", False))[0] == _CAST
         )
 
     def _append_shapes_and_count_weights(
@@ -300,9 +302,9 @@ class OperationNotes:
         weights = 0
         for value in values:
             if isinstance(value, Tensor):
-                shapes.append(operations.get_shape(value))
+                shapes.append(operations.get_dense_equivalent_shape(value))
                 types.append(value.dtype)
-                storage = get_storage(value) if count_weights else None
+                storage = get_storage_or_none(value) if count_weights else None
                 if storage is not None and storage._cdata in self._weights:
                     weights += 1
             elif isinstance(value, (list, tuple)) and value and isinstance(value[0], Tensor):
@@ -313,27 +315,29 @@ class OperationNotes:
                 shapes.append(None)
         return weights
 
-    def _note_derived_weights(self, result: Any) -> None:
+    def _remember_derived_weights(self, result: Any) -> None:
         """Count a tensor derived from parameters only (a cast under autocast, weight norm) as
         a parameter."""
         for value in result if isinstance(result, (tuple, list)) else (result,):
             if isinstance(value, Tensor):
-                self._remember_storage(self._weights, value)
+                self._remember_storage_while_alive(self._weights, value)
 
-    def _remember_storage(self, storages: dict[int, Any], tensor: Tensor) -> None:
+    def _remember_storage_while_alive(self, storages: dict[int, Any], tensor: Tensor) -> None:
         """Keep the tensor's storage among ``storages`` while it lives."""
-        storage = get_storage(tensor)
+        storage = get_storage_or_none(tensor)
         if storage is not None and storage._cdata not in storages:
             key = storage._cdata
             storages[key] = weakref.ref(storage, lambda _: storages.pop(key, None))
 
-    def _find_backward_role(self, key: int | None, name: str, weights: bool) -> tuple[str, str]:
+    def _find_forward_operator_and_role(
+        self, node_number: int | None, name: str, has_weights: bool
+    ) -> tuple[str, str]:
         """Return (forward operator, direction) of a backward operator, from the operator that
         created its autograd node."""
-        if key is None:
+        if node_number is None:
             return name, "grad_weight"
-        forward, had_weight = self._nodes.get(key, (name, False))
-        if not had_weight or weights:
+        forward, had_weight = self._nodes.get(node_number, (name, False))
+        if not had_weight or has_weights:
             return forward, "grad_input"
         if name == "aten.sum" and forward in _ADDS:
             return forward, "grad_bias"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map
 
-from perfctl.records.masks import OPERATORS, PACKED, describe_attention_call
+from perfctl.records.masks import OPERATORS, PACKED, describe_attention_call_mask
 from perfctl.records.paper import OpShape, TracedModule
 from perfctl.workloads.tracing.composites import (
     get_layer_class_name,
@@ -125,7 +125,7 @@ _OWN_KERNEL = frozenset({"aten.silu_backward", "aten.mish_backward"})
 _DYNAMIC = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
 
 
-def plan_operator(func: Any) -> OperatorPlan:
+def classify_operator(func: Any) -> OperatorPlan:
     """Return the plan for a ``torch._ops.OpOverload``; callers cache it."""
     namespace = func.namespace
     name = f"{namespace}.{func._schema.name.partition('::')[2]}"
@@ -158,14 +158,14 @@ def _can_decompose(func: Any) -> bool:
         return False
 
 
-def has_own_dispatch(types: Iterable[Any]) -> bool:
+def has_dispatching_subclass(types: Iterable[Any]) -> bool:
     """Return whether one of the tensors is of a class that runs other operators for each (jagged,
     DTensor, quantized weights)."""
     disabled = torch._C._disabled_torch_dispatch_impl
     return any(kind not in _PLAIN and kind.__torch_dispatch__ is not disabled for kind in types)
 
 
-def is_nested(value: Any) -> bool:
+def is_nested_tensor(value: Any) -> bool:
     return isinstance(value, Tensor) and value.is_nested
 
 
@@ -174,7 +174,7 @@ def _list_nested_shapes(value: Tensor) -> list[tuple[int, ...]]:
     return [tuple(map(int, row)) for row in value._nested_tensor_size().tolist()]
 
 
-def get_shape(value: Tensor) -> tuple[int, ...]:
+def get_dense_equivalent_shape(value: Tensor) -> tuple[int, ...]:
     """Its shape; of a nested tensor, one with as many values: rows of all parts together, if the
     rest is equal."""
     if not value.is_nested:
@@ -190,13 +190,15 @@ def get_shape(value: Tensor) -> tuple[int, ...]:
     return (total // (width := last.pop()), width) if len(last) == 1 and 0 not in last else (total,)
 
 
-def split_into_products(
+def split_nested_tensor_products(
     name: str, args: Args, result: Any, inputs: Sequence[Any], outputs: Sequence[Any]
 ) -> list[tuple[_Shapes, _Shapes]]:
     """Return (inputs, outputs) of each product that one operator runs: several for two nested
     tensors, else one."""
     backward = name == "aten.matmul_backward"
-    if (name not in _PAIRED and not backward) or not all(map(is_nested, args[: 2 + backward])):
+    if (name not in _PAIRED and not backward) or not all(
+        map(is_nested_tensor, args[: 2 + backward])
+    ):
         return [(tuple(inputs), tuple(outputs))]
     if backward:
         sizes_of_parts = zip(*(_list_nested_shapes(value) for value in args[:3]))
@@ -209,7 +211,7 @@ def split_into_products(
     return [((first, right), (product,)) for first, right, product in parts]
 
 
-def count_stored_values(args: Args) -> Attributes:
+def count_sparse_values_and_pairs(args: Args) -> Attributes:
     """Return how many values each sparse tensor stores, and of two, how many pairs of them meet; ()
     without a sparse tensor."""
     tensors = [
@@ -219,7 +221,7 @@ def count_stored_values(args: Args) -> Attributes:
     if not any(value is not None for value in tensors):
         return ()
     stored: Attributes = (
-        ("nnz", tuple(None if value is None else _count_stored(value) for value in tensors)),
+        ("nnz", tuple(None if value is None else _count_sparse_values(value) for value in tensors)),
     )
     sparse = [value for value in tensors if value is not None]
     if len(sparse) == 2 and all(value.dim() == 2 for value in sparse):
@@ -234,7 +236,7 @@ def count_stored_values(args: Args) -> Attributes:
     return stored
 
 
-def _count_stored(value: Tensor) -> int:
+def _count_sparse_values(value: Tensor) -> int:
     values = value._values() if value.layout is torch.sparse_coo else value.values()
     return int(values.numel())
 
@@ -247,7 +249,7 @@ def _run_or_reuse_result(func: Any, args: Args, kwargs: Kwargs) -> Any:
     return meta_results.compute_or_reuse_result(func, args, kwargs)
 
 
-def run_operator(func: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+def run_operator_or_meta_substitute(func: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
     """Return the operator's result; on meta, also of those few that torch has no meta kernel for,
     or one that refuses types.
 
@@ -276,13 +278,13 @@ def _is_on_meta(value: Any) -> bool:
     return isinstance(first, Tensor) and first.is_meta
 
 
-def _make_ctc_loss_result(log_probs: Tensor, targets: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+def _make_empty_ctc_result(log_probs: Tensor, targets: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     steps, batch = log_probs.shape[0], log_probs.shape[1] if log_probs.dim() == 3 else 1
     longest = targets.shape[-1] if targets.dim() == 2 else -(-targets.shape[0] // batch)
     return log_probs.new_empty(batch), log_probs.new_empty(batch, steps, 2 * longest + 1)
 
 
-def _make_lstsq_result(left: Tensor, right: Tensor, *_: Any, **__: Any) -> tuple[Tensor, ...]:
+def _make_empty_lstsq_result(left: Tensor, right: Tensor, *_: Any, **__: Any) -> tuple[Tensor, ...]:
     """Solution, residuals, rank, singular values; of the last three the sizes are not known without
     a driver."""
     rows = right.shape[len(left.shape) - 1 :] if right.dim() == left.dim() else ()
@@ -290,7 +292,7 @@ def _make_lstsq_result(left: Tensor, right: Tensor, *_: Any, **__: Any) -> tuple
     return left.new_empty((*left.shape[:-2], left.shape[-1], *rows)), *trailing
 
 
-def _compare_or_false(left: Tensor, right: Tensor) -> bool:
+def _equal_or_false_for_scalars(left: Tensor, right: Tensor) -> bool:
     """Return whether tensors are equal; on meta only where istft asks whether its windows vanish
     somewhere (torch 2.14): they do not."""
     if left.dim() or left.dtype is not torch.bool:
@@ -298,7 +300,7 @@ def _compare_or_false(left: Tensor, right: Tensor) -> bool:
     return False
 
 
-def _make_grouped_mm_result(
+def _make_empty_grouped_mm_result(
     left: Tensor,
     right: Tensor,
     offs: Tensor | None = None,
@@ -318,10 +320,10 @@ def _make_grouped_mm_result(
 
 
 _SHAPED: dict[str, Callable[..., Any]] = {
-    "aten.equal": _compare_or_false,
-    "aten.linalg_lstsq": _make_lstsq_result,
-    "aten._grouped_mm": _make_grouped_mm_result,
-    "aten._ctc_loss": _make_ctc_loss_result,
+    "aten.equal": _equal_or_false_for_scalars,
+    "aten.linalg_lstsq": _make_empty_lstsq_result,
+    "aten._grouped_mm": _make_empty_grouped_mm_result,
+    "aten._ctc_loss": _make_empty_ctc_result,
     "aten._ctc_loss_backward": lambda grad, log_probs, *_: torch.empty_like(log_probs),
     "aten._weight_norm_interface_backward": lambda grad, v, g, *_: (
         torch.empty_like(v),
@@ -331,7 +333,7 @@ _SHAPED: dict[str, Callable[..., Any]] = {
 }
 
 
-def _get_argument(args: Args, index: int) -> Any:
+def _get_argument_or_none(args: Args, index: int) -> Any:
     return args[index] if len(args) > index else None
 
 
@@ -364,7 +366,7 @@ def has_data_dependent_size(name: str, args: Args) -> bool:
     a mask."""
     if name not in ("aten.index", "aten.index_put", "aten.index_put_", "aten._index_put_impl_"):
         return True
-    indices = _get_argument(args, 1) or ()
+    indices = _get_argument_or_none(args, 1) or ()
     return any(
         isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8) for index in indices
     )
@@ -383,7 +385,7 @@ def _make_argument_extractor(*names: str) -> Extractor:
 
     def extract_arguments(args: Args, kwargs: Kwargs) -> Attributes:
         values = {
-            name: kwargs.get(name, _get_argument(args, index))
+            name: kwargs.get(name, _get_argument_or_none(args, index))
             for index, name in enumerate(names)
             if name
         }
@@ -429,7 +431,7 @@ def _make_attention_extractor(name: str) -> Extractor:
                 return None
             return [int(length) for length in tensor.tolist()]
 
-        attributes = describe_attention_call(
+        attributes = describe_attention_call_mask(
             name, get_argument_shape, get_value, read_packed_lengths
         )
         if attributes is None:
@@ -441,14 +443,14 @@ def _make_attention_extractor(name: str) -> Extractor:
     return extract_scores
 
 
-def _extract_convolution(args: Args, kwargs: Kwargs) -> Attributes:
-    return ("bias", _get_argument(args, 2) is not None), *_WINDOW(args, kwargs)
+def _extract_convolution_attributes(args: Args, kwargs: Kwargs) -> Attributes:
+    return ("bias", _get_argument_or_none(args, 2) is not None), *_WINDOW(args, kwargs)
 
 
 ATTRIBUTES: dict[str, Extractor] = {
     f"aten.{name}": extractor
     for names, extractor in (
-        ("convolution _convolution convolution_overrideable", _extract_convolution),
+        ("convolution _convolution convolution_overrideable", _extract_convolution_attributes),
         ("convolution_backward convolution_backward_overrideable", _CONVOLUTION_BACKWARD),
         ("max_pool2d_with_indices max_pool3d_with_indices", _MAX_POOL),
         (
@@ -505,23 +507,28 @@ attributes: hashable."""
 
 
 def build_op_shapes(
-    recorded: Mapping[Note, list[int]], parameters: Mapping[str, int]
+    position_and_calls_by_note: Mapping[Note, list[int]], parameters: Mapping[str, int]
 ) -> tuple[OpShape, ...]:
     """``recorded``: note -> [order of the first, calls]; ``parameters``: dotted path -> elements of
     its own.
 
     Parameters of modules that did not run count for the nearest module above that did.
     """
-    ran = {note[0] for note in recorded}
+    ran = {note[0] for note in position_and_calls_by_note}
     parameters_of: dict[str, int] = {}
     for path, count in parameters.items():
         while path and path not in ran:
             path = path.rpartition(".")[0]
         parameters_of[path] = parameters_of.get(path, 0) + count
-    return tuple(_make_op_shape(note, entry, parameters_of) for note, entry in recorded.items())
+    return tuple(
+        _make_op_shape(note, entry, parameters_of)
+        for note, entry in position_and_calls_by_note.items()
+    )
 
 
-def _make_op_shape(note: Note, entry: list[int], parameters_of: dict[str, int]) -> OpShape:
+def _make_op_shape(
+    note: Note, position_and_calls: list[int], parameters_of: dict[str, int]
+) -> OpShape:
     layer, kind, functional, op, direction, role, recompute, inputs, outputs, types, attributes = (
         note
     )
@@ -539,8 +546,8 @@ def _make_op_shape(note: Note, entry: list[int], parameters_of: dict[str, int]) 
         dtypes,
         extra,
         parameters=parameters_of.get(layer, 0) if kind else 0,
-        calls=entry[1],
-        position=entry[0],
+        calls=position_and_calls[1],
+        position=position_and_calls[0],
     )
 
 
@@ -548,8 +555,8 @@ def _convert_to_json_value(value: Any) -> Any:
     return [_convert_to_json_value(item) for item in value] if isinstance(value, tuple) else value
 
 
-def list_seen_modules(
-    modules: Iterable[tuple[str, nn.Module]], outputs: Mapping[str, tuple[int, ...] | None]
+def list_traced_modules(
+    modules: Iterable[tuple[str, nn.Module]], output_shapes: Mapping[str, tuple[int, ...] | None]
 ) -> tuple[TracedModule, ...]:
     """Return a row per named module; ``outputs``: output shapes of those that ran."""
     counted: set[int] = set()
@@ -570,11 +577,11 @@ def list_seen_modules(
             path,
             get_layer_class_name(module),
             depth=path.count(".") + 1 if path else 0,
-            output=outputs.get(path),
+            output=output_shapes.get(path),
             parameters=sum(tensor.numel() for tensor in tensors),
             trainable=sum(tensor.numel() for tensor in parameters if tensor.requires_grad),
             parameter_bytes=sum(tensor.numel() * tensor.element_size() for tensor in tensors),
-            called=path in outputs,
+            called=path in output_shapes,
             uninitialized=uninitialized,
         )
         rows.append(row)

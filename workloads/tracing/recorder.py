@@ -53,16 +53,23 @@ affect counts."""
 
 _QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized")
 
-_PASSED_ON = ("run_as_one", "_run_function", "run_node", "flex_attend", "read_out", "run")
+_PASSED_ON = (
+    "run_as_one",
+    "_record_autograd_function",
+    "run_node",
+    "record_flex_attention_and_run",
+    "read_out",
+    "run",
+)
 """Functions of this package that call what the model called: its errors are the model's."""
 
 
 def copy_with_data(model: nn.Module) -> nn.Module:
     """Return a copy of ``model`` with its values; ``model`` does not change."""
-    return copy.deepcopy(model, _replace_lazy_tensors(model, None))
+    return copy.deepcopy(model, _make_lazy_tensor_copy_memo(model, None))
 
 
-def _replace_lazy_tensors(model: nn.Module, device: str | None) -> dict[int, Any]:
+def _make_lazy_tensor_copy_memo(model: nn.Module, device: str | None) -> dict[int, Any]:
     """Parameters and buffers without a shape by the id of the model's; torch 2.14 cannot copy
     such buffers."""
     lazy: list[Any] = [
@@ -77,7 +84,7 @@ def _replace_lazy_tensors(model: nn.Module, device: str | None) -> dict[int, Any
 def copy_to_meta(model: nn.Module) -> nn.Module:
     """Return a copy of ``model`` on meta, made without copying parameters; ``model`` does not
     change."""
-    memo = _replace_lazy_tensors(model, "meta")
+    memo = _make_lazy_tensor_copy_memo(model, "meta")
     for parameter in model.parameters():
         if id(parameter) not in memo:
             empty = torch.empty_like(parameter, device="meta")
@@ -127,7 +134,7 @@ def has_jagged_input(inputs: Any) -> bool:
     )
 
 
-def make_inputs(
+def make_zero_inputs(
     shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str], device: str
 ) -> tuple[Any, ...]:
     """Tensors of zeros (without data on meta); ``shapes`` include the batch dimension."""
@@ -137,7 +144,7 @@ def make_inputs(
     )
 
 
-def convert_inputs(inputs: Any, device: str) -> tuple[Any, ...]:
+def convert_shapes_and_move_inputs(inputs: Any, device: str) -> tuple[Any, ...]:
     """Inputs on ``device``: tensors are moved, shapes become float32 tensors; a single input
     becomes a tuple."""
     if isinstance(inputs, Tensor) or (
@@ -186,9 +193,7 @@ def make_optimizer(
     ]
     kind = getattr(torch.optim, name)
     if kernels is not None and parameters:
-        settings, way = as_cuda.choose_optimizer_settings_and_update(
-            kind, settings, kernels.gpu.update
-        )
+        settings, way = as_cuda.choose_optimizer_implementation(kind, settings, kernels.gpu.update)
         kernels.update = f"optimizer: {name}, {way}"
     with as_cuda.allow_fused_optimizers_on_meta():
         return kind(parameters, **settings) if parameters else None
@@ -199,14 +204,14 @@ def trace_step(
     inputs: tuple[Any, ...],
     *,
     mode: str = "train",
-    grad: bool | None = None,
+    runs_backward: bool | None = None,
     optimizer: str | tuple[str, dict[str, Any]] | None = None,
     loss: Callable[[Any], Any] | None = None,
     other_tensors: tuple[Any, ...] = (),
     memory: bool = False,
     precision: str = "fp32",
     gpu: GpuChoices | None = None,
-    watch: ReadTrafficCounter | None = None,
+    traffic_counter: ReadTrafficCounter | None = None,
 ) -> TracedStep:
     """Run one step and record it. ``mode``: train or infer; ``grad`` overrides whether there is
     a backward.
@@ -224,10 +229,10 @@ def trace_step(
     if any(map(is_lazy, (*model.parameters(), *model.buffers()))):
         # the first forward gives them their shapes; an error of it comes again below
         _record_step(model, partial(_run_model_step, model, inputs, False))
-    backward = (mode == "train") if grad is None else grad
+    backward = (mode == "train") if runs_backward is None else runs_backward
     kernels = GpuKernelChoices(gpu) if gpu is not None and memory else None
     chosen = PRECISIONS[precision]
-    inputs = cast_inputs(inputs, chosen.weights)
+    inputs = cast_float32_inputs(inputs, chosen.weights)
     if chosen.weights is not None:
         model.to(getattr(torch, chosen.weights))
     autocast = None
@@ -240,12 +245,12 @@ def trace_step(
     stepper = make_optimizer(model, optimizer, kernels) if backward else None
     live = _track_existing_tensors(model, inputs, other_tensors) if memory else None
     step = partial(_run_model_step, model, inputs, backward, stepper, loss, live, autocast)
-    recorder, problem = _record_step(model, step, live, autocast, kernels, watch)
+    recorder, problem = _record_step(model, step, live, autocast, kernels, traffic_counter)
     if live is not None and problem is None:
         (model if stepper is None else stepper).zero_grad()
         live.start_measured_step()
         recorder, problem = _record_step(model, step, live, autocast, kernels)
-    assumed = kernels.assumed if kernels is not None else ()
+    assumed = kernels.assumption_lines if kernels is not None else ()
     lives = (
         live.build_memory_trace(problem is None, kernels is not None, assumed)
         if live is not None
@@ -258,11 +263,11 @@ def trace_step(
         else recorder.ops
     )
     return TracedStep(
-        ops, recorder.modules, problem, lives, recorder.data_dependent, size, precision
+        ops, recorder.modules, problem, lives, recorder.data_dependent_operators, size, precision
     )
 
 
-def cast_inputs(inputs: Any, dtype: str | None) -> Any:
+def cast_float32_inputs(inputs: Any, dtype: str | None) -> Any:
     """Return the inputs of a model that was cast whole: those of float32 are cast, too. None leaves
     them as they are."""
     if dtype is None:
@@ -270,11 +275,11 @@ def cast_inputs(inputs: Any, dtype: str | None) -> Any:
     if isinstance(inputs, Tensor) and inputs.dtype == torch.float32:
         return inputs.detach().to(getattr(torch, dtype)).requires_grad_(inputs.requires_grad)
     if isinstance(inputs, (tuple, list)):
-        return type(inputs)([cast_inputs(item, dtype) for item in inputs])
+        return type(inputs)([cast_float32_inputs(item, dtype) for item in inputs])
     # an object of a library is more than its items; what it holds, the model made
     if type(inputs) is not dict:
         return inputs
-    return {name: cast_inputs(item, dtype) for name, item in inputs.items()}
+    return {name: cast_float32_inputs(item, dtype) for name, item in inputs.items()}
 
 
 def _find_device_type(model: nn.Module, inputs: tuple[Any, ...]) -> str:
@@ -296,7 +301,7 @@ def _track_existing_tensors(
             if hasattr(tensor, "untyped_storage") and not is_lazy(tensor):
                 live.add_existing_tensor(tensor, category)
     for module in model.modules():
-        live.hold_packed(composites.unpack_quantized_parameters(module))
+        live.add_packed_parameters(composites.unpack_quantized_parameters(module))
     return live
 
 
@@ -304,13 +309,13 @@ def _run_model_step(
     model: nn.Module,
     inputs: tuple[Any, ...],
     backward: bool,
-    stepper: Any = None,
+    optimizer: Any = None,
     loss: Callable[[Any], Any] | None = None,
-    live: LiveStorages | None = None,
+    live_storages: LiveStorages | None = None,
     autocast: TracedAutocast | None = None,
 ) -> None:
-    if stepper is not None:
-        stepper.zero_grad()
+    if optimizer is not None:
+        optimizer.zero_grad()
     ends: list[Any] = []
     with autocast.make_autocast_region() if autocast is not None else nullcontext():
         with nullcontext() if backward else torch.no_grad():
@@ -319,29 +324,29 @@ def _run_model_step(
             ends = [loss(output)]
     if backward and loss is None:
         ends = [end for end in iterate_tensors(output) if end.requires_grad]
-    if live is not None:
-        live.end_forward()
+    if live_storages is not None:
+        live_storages.mark_forward_end()
     if ends:
         torch.autograd.backward(ends, [torch.ones_like(end) for end in ends])
-    if live is not None and backward:
-        live.note_gradients(model)
-        live.end_backward()
+    if live_storages is not None and backward:
+        live_storages.mark_gradient_storages(model)
+        live_storages.mark_backward_end()
     del output, ends
-    if stepper is not None:
-        stepper.step()
+    if optimizer is not None:
+        optimizer.step()
 
 
 def _record_step(
     model: nn.Module,
     step: Callable[[], None],
-    live: LiveStorages | None = None,
+    live_storages: LiveStorages | None = None,
     autocast: TracedAutocast | None = None,
     kernels: GpuKernelChoices | None = None,
-    watch: ReadTrafficCounter | None = None,
+    traffic_counter: ReadTrafficCounter | None = None,
 ) -> tuple[Recorder, str | None]:
     """Return (recorder, where and why the step ended early)."""
-    recorder = Recorder(model, live, uncompiled=True, autocast=autocast)
-    recorder.watch = watch
+    recorder = Recorder(model, live_storages, uncompiled=True, autocast=autocast)
+    recorder.watch = traffic_counter
     try:
         as_gpu = kernels.install_gpu_kernels() if kernels is not None else nullcontext()
         with (
@@ -378,9 +383,9 @@ def _record_step(
     return recorder, None
 
 
-def explain_model_error(error: BaseException, path: str | None) -> str:
+def explain_model_error(error: BaseException, module_path: str | None) -> str:
     """One line: the module's path, what happened, and advice when the step needs data."""
-    layer = "the model" if path == "" else path or "after the model"
+    layer = "the model" if module_path == "" else module_path or "after the model"
     text = get_first_error_line(error)
     text = (text.partition(". ")[0] if len(text) > 100 else text).rstrip(". ")
     if "meta" in text.lower() and any(

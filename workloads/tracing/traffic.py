@@ -11,7 +11,7 @@ from torch import Tensor
 
 from perfctl.records.paper import LayerTraffic
 from perfctl.workloads.tracing.gradients import iterate_tensors
-from perfctl.workloads.tracing.memory import get_storage
+from perfctl.workloads.tracing.memory import get_storage_or_none
 from perfctl.workloads.tracing.operations import OperatorPlan
 from perfctl.workloads.tracing.versions import Kwargs
 
@@ -56,25 +56,25 @@ class ReadTrafficCounter:
     """(Layer, storage) -> offset in the storage -> values read from there."""
     _first: dict[int, str] = field(default_factory=dict)
 
-    def watch_tensors(self, tensors: Iterable[Tensor], cache: bool) -> None:
+    def watch_tensors(self, tensors: Iterable[Tensor], is_cache: bool) -> None:
         for tensor in tensors:
-            storage = get_storage(tensor)
+            storage = get_storage_or_none(tensor)
             if storage is None or not tensor.numel():
                 continue
             entry = self._known.get(storage._cdata)
             if entry is None:
-                self._known[storage._cdata] = _WatchedStorage(tensor, tensor.numel(), cache)
+                self._known[storage._cdata] = _WatchedStorage(tensor, tensor.numel(), is_cache)
             elif entry.tensor is not tensor:
                 entry.values += tensor.numel()
 
-    def note_operator_reads(
+    def count_operator_reads(
         self, plan: OperatorPlan, args: Any, kwargs: Kwargs, result: Any, layer: str
     ) -> None:
         """After an operator ran in ``layer``."""
         if plan.free and plan.name != "aten.clone":
             return
         for index, tensor in enumerate(iterate_tensors((*args, *kwargs.values()))):
-            storage = get_storage(tensor)
+            storage = get_storage_or_none(tensor)
             entry = self._known.get(storage._cdata) if storage is not None else None
             if entry is None or storage is None or (index == 0 and plan.name in _OVERWRITES):
                 continue
@@ -88,13 +88,13 @@ class ReadTrafficCounter:
             parts[offset] = max(parts.get(offset, 0), min(values, entry.values))
             self._first.setdefault(storage._cdata, layer)
 
-    def get_first_reader(self, tensor: Tensor) -> str | None:
+    def get_first_reading_layer(self, tensor: Tensor) -> str | None:
         """Return the layer that read the tensor first."""
-        storage = get_storage(tensor)
+        storage = get_storage_or_none(tensor)
         return self._first.get(storage._cdata) if storage is not None else None
 
     @property
-    def traffic(self) -> tuple[LayerTraffic, ...]:
+    def traffic_by_layer(self) -> tuple[LayerTraffic, ...]:
         """A row for every layer that read something, in order."""
         sums: dict[str, list[int]] = {}
         for (layer, key), parts in self._reads.items():

@@ -40,11 +40,11 @@ class _BackwardDepth(threading.local):
 _passes = _BackwardDepth()
 
 
-def _get_backward_task() -> int:
+def _get_backward_nesting_level() -> int:
     return _passes.depth - 1
 
 
-def _return_no_number() -> int:
+def _return_zero() -> int:
     return 0
 
 
@@ -52,12 +52,14 @@ is_compiling: Callable[[], bool] = getattr(
     getattr(torch, "compiler", None), "is_compiling", _return_false
 )
 """Whether torch.compile is tracing the caller (torch 2.1 and later can tell)."""
-current_task: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", _get_backward_task)
+current_task: Callable[[], int] = getattr(
+    torch._C, "_current_graph_task_id", _get_backward_nesting_level
+)
 """Number of this thread's current backward pass; -1 outside of backward. Before torch 2.0: see
 ``track_backward_passes``."""
-next_number: Callable[[], int] = getattr(_autograd, "_get_sequence_nr", _return_no_number)
+next_number: Callable[[], int] = getattr(_autograd, "_get_sequence_nr", _return_zero)
 """The sequence number of this thread's next autograd node; always 0 before torch 2.1."""
-HAS_NUMBERS = next_number is not _return_no_number
+HAS_NUMBERS = next_number is not _return_zero
 """Whether autograd nodes tell their sequence numbers."""
 
 
@@ -67,7 +69,7 @@ def track_backward_passes() -> Callable[[], None]:
 
     Autograd's own threads for GPUs are not known.
     """
-    if current_task is not _get_backward_task:
+    if current_task is not _get_backward_nesting_level:
         return lambda: None
 
     def wrap_backward(function: Any) -> Any:
@@ -103,7 +105,9 @@ def replace_attribute(owner: Any, name: str, function: Any) -> Callable[[], None
     return undo
 
 
-def call_after(owner: Any, name: str, then: Callable[..., object]) -> Callable[[], None]:
+def patch_to_call_after(
+    owner: Any, name: str, callback: Callable[..., object]
+) -> Callable[[], None]:
     """Call ``then`` with the same arguments after every call of a function. The returned function
     undoes it."""
     before = getattr(owner, name)
@@ -111,7 +115,7 @@ def call_after(owner: Any, name: str, then: Callable[..., object]) -> Callable[[
     @functools.wraps(before)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         result = before(*args, **kwargs)
-        then(*args)
+        callback(*args)
         return result
 
     return replace_attribute(owner, name, wrapped)
@@ -148,13 +152,13 @@ def is_capturing_cuda_graph() -> bool:
     )
 
 
-def read_free_and_total_memory() -> tuple[int | None, int | None]:
+def read_free_total_gpu_bytes() -> tuple[int | None, int | None]:
     """Return bytes of the current GPU that are free, and all of them; None where torch cannot tell
     (before 1.11)."""
     return torch.cuda.mem_get_info() if hasattr(torch.cuda, "mem_get_info") else (None, None)
 
 
-def find_range_functions() -> tuple[Callable[[str], Any], Callable[[Any], None]]:
+def get_profiler_range_functions() -> tuple[Callable[[str], Any], Callable[[Any], None]]:
     """Functions that begin and end a range of torch.profiler. Newer versions have some that bypass
     the dispatcher."""
     if hasattr(_autograd, "_record_function_with_args_enter"):

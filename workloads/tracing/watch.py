@@ -23,9 +23,9 @@ from perfctl.workloads.tracing import composites, operations
 from perfctl.workloads.tracing.composites import CompositeCall, GlobalModuleHooks, is_recurrent
 from perfctl.workloads.tracing.gradients import iterate_tensors
 from perfctl.workloads.tracing.layers import LayerFrame, ModuleNames, current_node
-from perfctl.workloads.tracing.memory import LiveStorages, get_storage
+from perfctl.workloads.tracing.memory import LiveStorages, get_storage_or_none
 from perfctl.workloads.tracing.notes import ENTRY, SCALAR, OperationNotes
-from perfctl.workloads.tracing.operations import OperatorPlan, is_nested
+from perfctl.workloads.tracing.operations import OperatorPlan, is_nested_tensor
 from perfctl.workloads.tracing.versions import (
     current_task,
     is_compiling,
@@ -92,27 +92,27 @@ class OperatorDispatchMode(TorchDispatchMode):
         recorder = self.recorder
         if isinstance(func, HigherOrderOperator):
             recorder.dispatched += 1
-            return self._run_higher_order(func, args, kwargs)
+            return self._run_higher_order_operator(func, args, kwargs)
         # shapes that DTensor works out before it computes: the next mode answers
         if FakeTensor in types:
             return func(*args, **kwargs)
         # a tensor made of tensors: the operators on those come here
-        if operations.has_own_dispatch(types):
+        if operations.has_dispatching_subclass(types):
             return NotImplemented
         plan = self.plans.get(func)
         if plan is None:
-            plan = self.plans[func] = operations.plan_operator(func)
-        if plan.composite and not any(map(is_nested, args)):
+            plan = self.plans[func] = operations.classify_operator(func)
+        if plan.composite and not any(map(is_nested_tensor, args)):
             with self:
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        result = operations.run_operator(func, plan.name, args, kwargs)
+        result = operations.run_operator_or_meta_substitute(func, plan.name, args, kwargs)
         recorder.dispatched += 1
         if plan.name in (SCALAR, ENTRY):
-            recorder.note_value_crossing_torch(plan.name, args[0])
+            recorder.record_value_crossing_torch(plan.name, args[0])
         if not plan.free:
-            recorder.note_operator_safely(plan, args, kwargs, result)
+            recorder.record_operator_or_name_only(plan, args, kwargs, result)
         recorder.numbered = next_number()
         if recorder.live is not None:
             from perfctl.workloads.tracing import as_cuda
@@ -121,28 +121,30 @@ class OperatorDispatchMode(TorchDispatchMode):
             node = current_node()
             if node is not None:
                 live.enter_node(node._sequence_nr())
-            live.track_results(result, *layer_and_direction, plan.name)
+            live.track_result_storages(result, *layer_and_direction, plan.name)
             if func is torch.ops.aten.add.Tensor and node is not None:
                 live.note_gradient_sum(args[0], args[1], result)
-            live.note_scratch(
-                as_cuda.count_scratch_bytes(plan.name, args), *layer_and_direction, plan.name
+            live.record_scratch_allocation(
+                as_cuda.estimate_attention_backward_scratch_bytes(plan.name, args),
+                *layer_and_direction,
+                plan.name,
             )
         if recorder.watch is not None:
-            recorder.watch.note_operator_reads(
+            recorder.watch.count_operator_reads(
                 plan, args, kwargs, result, recorder.get_running_layer_and_direction()[0]
             )
         return result
 
-    def _run_higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def _run_higher_order_operator(self, func: Any, args: Any, kwargs: Any) -> Any:
         """FlexAttention is one operation, as attention is; of the others, the operators
         inside count."""
         if func.name() in ("flex_attention", "flex_attention_backward"):
-            return self.recorder.flex_attend(func, args, kwargs)
+            return self.recorder.record_flex_attention_and_run(func, args, kwargs)
         kernel = func.py_kernels.get(torch._C.DispatchKey.CompositeExplicitAutograd)
         if func.name() in _LOOPS:
-            self.recorder.note_control_flow(func.name())
+            self.recorder.record_control_flow_operator(func.name())
         if kernel is not None and func.name() in _WITHOUT_MODE:
-            return kernel(*map(self._make_visible, args), **kwargs)
+            return kernel(*map(self._wrap_callable_in_mode, args), **kwargs)
         if kernel is not None:
             with self:
                 return kernel(*args, **kwargs)
@@ -152,7 +154,7 @@ class OperatorDispatchMode(TorchDispatchMode):
         )
         return result
 
-    def _make_visible(self, value: Any) -> Any:
+    def _wrap_callable_in_mode(self, value: Any) -> Any:
         """Return a function that runs in this mode; anything else unchanged."""
         if not callable(value):
             return value
@@ -211,7 +213,7 @@ class Recorder(OperationNotes):
         self._elsewhere: dict[str, None] = {}
         """Parts of the running model whose forward another thread runs."""
         self._hooks = GlobalModuleHooks(
-            self.note_module_call, self.note_module_return, with_kwargs=True
+            self.on_module_call_begin, self.on_module_call_end, with_kwargs=True
         )
         self._undo = ExitStack()
 
@@ -225,10 +227,10 @@ class Recorder(OperationNotes):
     def modules(self) -> tuple[TracedModule, ...]:
         """Every module of the model, in the model's order; without a model, every module that
         was called."""
-        return operations.list_seen_modules(self._named, self._outputs)
+        return operations.list_traced_modules(self._named, self._outputs)
 
     @property
-    def gaps(self) -> list[Gap]:
+    def unrecorded_part_gaps(self) -> list[Gap]:
         """One gap per part whose operations cannot be recorded: compiled regions, and what other
         threads run."""
         reasons = {
@@ -240,18 +242,24 @@ class Recorder(OperationNotes):
         ]
 
     @property
-    def data_dependent(self) -> tuple[str, ...]:
+    def data_dependent_operators(self) -> tuple[str, ...]:
         """Operations whose output sizes depend on the data: later records are valid for this
         input only."""
         return tuple(self._dynamic)
 
     def __enter__(self) -> Recorder:
-        self.names.add_listener(self._register_module)
-        self.places.note_maker_of_next_nodes(self.places.outside)
-        composites.exclude_hooks_from_compilation(self.note_module_call, self.note_module_return)
+        self.names.add_naming_listener(self._register_module)
+        self.places.set_next_autograd_nodes_creator(self.places.outside)
+        composites.exclude_hooks_from_compilation(
+            self.on_module_call_begin, self.on_module_call_end
+        )
         self._hooks.install()
-        self._undo.callback(optimizers.register_optimizer_step_pre_hook(self._before_step).remove)
-        self._undo.callback(optimizers.register_optimizer_step_post_hook(self._after_step).remove)
+        self._undo.callback(
+            optimizers.register_optimizer_step_pre_hook(self._on_optimizer_step_begin).remove
+        )
+        self._undo.callback(
+            optimizers.register_optimizer_step_post_hook(self._on_optimizer_step_end).remove
+        )
         # The fused encoder path exists only on CPU and GPU in eval: disable it, so that all devices
         # run the same operators; a user's script must give the same results to the bit.
         if self.model is not None and hasattr(torch.backends, "mha"):  # torch 2.2 and later
@@ -262,14 +270,14 @@ class Recorder(OperationNotes):
             (
                 torch.nn.functional,
                 "scaled_dot_product_attention",
-                partial(self._as_one_operation, composites.fill_attention_call),
+                partial(self._wrap_as_single_operation, composites.fill_attention_call),
             ),
             (
                 torch.linalg,
                 "vecdot",
-                partial(self._as_one_operation, composites.fill_vecdot_call),
+                partial(self._wrap_as_single_operation, composites.fill_vecdot_call),
             ),
-            *((Tensor, name, self._watch_method) for name in _READ_OUT),
+            *((Tensor, name, self._wrap_value_reading_method) for name in _READ_OUT),
         ]
         if self._uncompiled:
             replacements += [
@@ -280,7 +288,7 @@ class Recorder(OperationNotes):
             self._undo.callback(
                 replace_attribute(owner, name, update_wrapper(wrap(function), function))
             )
-        self._mark_functions()
+        self._patch_autograd_functions()
         self._dispatch.__enter__()  # type: ignore[no-untyped-call]
         self._thread.entered = True
         return self
@@ -293,10 +301,10 @@ class Recorder(OperationNotes):
             self._dispatch.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         self._hooks.remove()
         self._undo.close()
-        self.names.remove_listener(self._register_module)
+        self.names.remove_naming_listener(self._register_module)
         del self.places.stack[1:]
 
-    def _mark_functions(self) -> None:
+    def _patch_autograd_functions(self) -> None:
         """Also record each torch.autograd.Function as one operation, "autograd.NAME", and its
         backward, "autograd.NAMEBackward". What runs in it has the attribute ``function``.
 
@@ -305,7 +313,7 @@ class Recorder(OperationNotes):
         node = torch.autograd.function.BackwardCFunction
         backward = node.apply
 
-        def expect_forward(context: Any) -> None:
+        def patch_context_forward(context: Any) -> None:
             owner = type(context)._forward_cls
             forward = owner.forward
 
@@ -313,7 +321,9 @@ class Recorder(OperationNotes):
                 undo()
                 has_context = bool(args) and args[0] is context
                 call = partial(forward, context) if has_context else forward
-                return self._run_function(call, owner.__name__, args[has_context:], kwargs)
+                return self._record_autograd_function(
+                    call, owner.__name__, args[has_context:], kwargs
+                )
 
             undo = replace_attribute(owner, "forward", staticmethod(run))
 
@@ -323,20 +333,20 @@ class Recorder(OperationNotes):
             role = "grad_weight" if True in weights else "grad_input"
             role = "backward" if len(weights) > 1 else role
             call, name = partial(backward, owner), type(owner).__name__
-            return self._run_function(call, name, args, {}, role)
+            return self._record_autograd_function(call, name, args, {}, role)
 
-        for name, wrapper in (("__init__", expect_forward), ("apply", run_node)):
+        for name, wrapper in (("__init__", patch_context_forward), ("apply", run_node)):
             self._undo.callback(replace_attribute(node, name, wrapper))
 
-    def _run_function(
+    def _record_autograd_function(
         self, call: Any, name: str, args: Any, kwargs: Any, role: str | None = None
     ) -> Any:
-        if self._function is not None or is_compiling() or not self._is_recorded_here():
+        if self._function is not None or is_compiling() or not self._is_recorded_thread():
             return call(*args, **kwargs)
         self._function = name
         try:
             output = call(*args, **kwargs)
-            frame, direction, _ = self.places.find_running_layer_and_direction()
+            frame, direction, _ = self.places.find_running_frame_and_direction()
             shapes: list[tuple[int, ...] | None] = []
             outputs: list[tuple[int, ...] | None] = []
             types: list[Any] = []
@@ -360,15 +370,15 @@ class Recorder(OperationNotes):
             self._function = None
         return output
 
-    def _as_one_operation(self, describe: Any, function: Any) -> Any:
+    def _wrap_as_single_operation(self, fill_call: Any, function: Any) -> Any:
         """Return a function of torch that is recorded as one operation; ``describe`` fills its
         Call."""
 
         def run_as_one(*args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or not self._is_recorded_here():
+            if is_compiling() or not self._is_recorded_thread():
                 return function(*args, **kwargs)
             above = self.places.top
-            if above.call is not None or any(map(is_nested, (*args, *kwargs.values()))):
+            if above.call is not None or any(map(is_nested_tensor, (*args, *kwargs.values()))):
                 return function(*args, **kwargs)
             call = CompositeCall()
             recompute = above.recompute or current_task() != -1
@@ -383,8 +393,8 @@ class Recorder(OperationNotes):
                 # path in the middle of attention, on a fused path after it. Attention is one
                 # operation, so it counts as a whole.
                 if output is not None or recompute:
-                    describe(call, args, kwargs, output, above.module)
-                    self._add_forward_call(frame, call)
+                    fill_call(call, args, kwargs, output, above.module)
+                    self._add_autocast_forward_call(frame, call)
             return output
 
         return run_as_one
@@ -402,23 +412,25 @@ class Recorder(OperationNotes):
 
         return run
 
-    def _watch_method(self, method: Any) -> Any:
+    def _wrap_value_reading_method(self, method: Any) -> Any:
         """Return a method of _READ_OUT that also notes the values that leave torch."""
 
         def read_out(tensor: Any, *args: Any, **kwargs: Any) -> Any:
             # without this mode, torch prints a tensor, or a compiled region runs
-            if torch._C._len_torch_dispatch_stack() and self._leaves_torch(tensor):
+            if torch._C._len_torch_dispatch_stack() and self._is_numeric_value_leaving_torch(
+                tensor
+            ):
                 self.add_unknown_operation(f"Tensor.{method.__name__}", OUTSIDE)
             return method(tensor, *args, **kwargs)
 
         return read_out
 
-    def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _on_optimizer_step_begin(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._optimizing = True
         if self.live is not None and self.model is not None:
-            self.live.note_gradients(self.model)
+            self.live.mark_gradient_storages(self.model)
 
-    def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _on_optimizer_step_end(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._optimizing = False
         op = f"optim.{type(optimizer).__name__}"
         for group in optimizer.param_groups:
@@ -449,19 +461,20 @@ class Recorder(OperationNotes):
         self._parameters[name] = self._parameters.get(name, 0) + sum(
             tensor.numel() for tensor in (*counted, *composites.unpack_quantized_parameters(module))
         )
-        storages = filter(None, map(get_storage, counted))
+        storages = filter(None, map(get_storage_or_none, counted))
         self._weights.update((storage._cdata, None) for storage in storages)
 
-    def note_module_call(self, module: nn.Module, args: Any) -> None:
+    def on_module_call_begin(self, module: nn.Module, args: Any) -> None:
         if is_compiling():
             return
-        if not self._is_recorded_here():
+        if not self._is_recorded_thread():
             self._thread.depth += 1
             if self._thread.depth == 1 and (
                 "_is_replica" in module.__dict__ or self.names.is_part_of_model(module)
             ):
                 self._elsewhere[
-                    self.names.find_name(module, None, roots=False) or type(module).__name__
+                    self.names.find_or_assign_name(module, None, may_become_root=False)
+                    or type(module).__name__
                 ] = None
             return
         self.places.push(self.places.make_frame(module))
@@ -471,17 +484,17 @@ class Recorder(OperationNotes):
             self._region = module
             self._regions[self.places.top.layer or type(module).__name__] = None
             if isinstance(module, composites.CompiledRegion):
-                self._note_function_region(type(module).__name__, args)
+                self._record_compiled_function_call(type(module).__name__, args)
             self._dispatch.__exit__(None, None, None)  # type: ignore[no-untyped-call]
             if composites.is_torch_compile_wrapper(module):
                 self._hooks.hide_during_forward(module)
 
-    def note_module_return(self, module: nn.Module, args: Any, *hook_arguments: Any) -> None:
+    def on_module_call_end(self, module: nn.Module, args: Any, *hook_arguments: Any) -> None:
         """Global forward hook; ``hook_arguments``: (kwargs, output), or (None,) after an
         exception."""
         if is_compiling():
             return
-        if not self._is_recorded_here():
+        if not self._is_recorded_thread():
             self._thread.depth -= 1
             return
         if self._region is module:
@@ -491,7 +504,7 @@ class Recorder(OperationNotes):
         kwargs, output = ({}, hook_arguments[0]) if raised else hook_arguments
         if len(self.places.stack) == 1:
             return
-        path = self.names.name_of(module)
+        path = self.names.get_registered_name(module)
         if not raised:
             self.failed_in = None
         elif self.failed_in is None:
@@ -503,7 +516,7 @@ class Recorder(OperationNotes):
             and not frame.recompute
             and not self._optimizing
         ):
-            self._note_invisible_work(module, frame, args, output)
+            self._record_invisible_module_work(module, frame, args, output)
         described = output is not None or (raised and frame.recompute)
         if (
             frame.call is not None
@@ -512,11 +525,13 @@ class Recorder(OperationNotes):
             and described
         ):
             composites.fill_rnn_call(frame.call, module, args, kwargs, output)
-            self._add_forward_call(frame, frame.call)
+            self._add_autocast_forward_call(frame, frame.call)
         if path is not None and path not in self._outputs:
-            self._outputs[path] = next(map(operations.get_shape, iterate_tensors(output)), None)
+            self._outputs[path] = next(
+                map(operations.get_dense_equivalent_shape, iterate_tensors(output)), None
+            )
 
-    def _note_invisible_work(
+    def _record_invisible_module_work(
         self, module: nn.Module, frame: LayerFrame, args: Any, output: Any
     ) -> None:
         """A module that gave a new tensor without any operator that could be seen: its work is

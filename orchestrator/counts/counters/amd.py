@@ -77,16 +77,16 @@ def is_amd_flop_counter(name: str) -> bool:
     return _VALU.match(name) is not None or _MOPS.match(name) is not None
 
 
-def read_counter(values: Values, name: str) -> float | None:
+def read_counter_or_its_sum(values: Values, name: str) -> float | None:
     """A counter, which some tools call a sum over shader engines."""
     value = values.get(name)
     return values.get(f"{name}_sum") if value is None else value
 
 
-def compute_vector_flops(values: Values, path: str, chip: str | None) -> Figure:
+def compute_vector_flops(values: Values, data_type: str, chip: str | None) -> Figure:
     """FLOPs of the vector units in one type; all four counters are needed."""
-    names = {f"SQ_INSTS_VALU_{kind}_{PATHS[path]}": by for kind, by in WEIGHTS.items()}
-    counts = {name: read_counter(values, name) for name in names}
+    names = {f"SQ_INSTS_VALU_{kind}_{PATHS[data_type]}": by for kind, by in WEIGHTS.items()}
+    counts = {name: read_counter_or_its_sum(values, name) for name in names}
     lacking = [name for name, value in counts.items() if value is None]
     if len(lacking) == len(names):
         if chip == "gfx908":
@@ -94,18 +94,18 @@ def compute_vector_flops(values: Values, path: str, chip: str | None) -> Figure:
                 "not_available", "the counters of gfx908 (MI100) do not distinguish data types"
             )
         return make_missing_figure(
-            "not_collected", f"{path} counters were not collected ({', '.join(lacking)})"
+            "not_collected", f"{data_type} counters were not collected ({', '.join(lacking)})"
         )
     if lacking:
         return make_missing_figure(
-            "not_collected", f"{path}: no FLOPs without {', '.join(lacking)}"
+            "not_collected", f"{data_type}: no FLOPs without {', '.join(lacking)}"
         )
     if chip is not None and _RDNA.match(chip):
         return make_missing_figure(
             "refused", f"a wave of {chip} has 32 or 64 lanes, and no counter distinguishes them"
         )
     total = LANES * sum(by * (counts[name] or 0) for name, by in names.items())
-    kind = PATHS[path]
+    kind = PATHS[data_type]
     rule = f"{LANES} x (ADD_{kind} + MUL_{kind} + TRANS_{kind} + 2 FMA_{kind})"
     if not total:
         return Figure(0, "counted", rule=rule)
@@ -119,7 +119,7 @@ def compute_matrix_flops(
     counts = {
         kind: value
         for kind in MATRIX
-        if (value := read_counter(values, f"SQ_INSTS_VALU_MFMA_MOPS_{kind}")) is not None
+        if (value := read_counter_or_its_sum(values, f"SQ_INSTS_VALU_MFMA_MOPS_{kind}")) is not None
     }
     if not counts:
         if chip in ("gfx906", "gfx900"):
@@ -187,7 +187,7 @@ def compute_amd_dram_bytes(values: Values, chip: str | None = None) -> Figure | 
 
 def _sum_l2_instances(values: Values, name: str) -> float | None:
     """A counter of L2 over its instances, which some tools list without their sum."""
-    if (total := read_counter(values, f"{name}_sum")) is not None:
+    if (total := read_counter_or_its_sum(values, f"{name}_sum")) is not None:
         return total
     instances = [value for key, value in values.items() if key.startswith(f"{name}[")]
     return sum(value or 0 for value in instances) if None not in instances and instances else None

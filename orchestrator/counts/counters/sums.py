@@ -112,22 +112,22 @@ Tensor = tuple[Figure, tuple[tuple[str, Figure], ...]]
 """FLOPs of all types together, and ("tf32", figure) of the types told apart."""
 
 
-def read_sm_metric(values: Values, tail: str) -> float | None:
+def read_sm_or_smsp_metric(values: Values, metric_suffix: str) -> float | None:
     """The ``sm__`` sum, else the ``smsp__`` one, which is the same."""
-    value = values.get(f"sm__{tail}")
-    return values.get(f"smsp__{tail}") if value is None else value
+    value = values.get(f"sm__{metric_suffix}")
+    return values.get(f"smsp__{metric_suffix}") if value is None else value
 
 
-def has_sm_metric(values: Values, tail: str) -> bool:
+def has_sm_or_smsp_metric(values: Values, metric_suffix: str) -> bool:
     """True when the report has the metric, with or without a value."""
-    return f"sm__{tail}" in values or f"smsp__{tail}" in values
+    return f"sm__{metric_suffix}" in values or f"smsp__{metric_suffix}" in values
 
 
 def count_tensor_instructions(values: Values) -> float | None:
     """Instructions of the tensor pipe: its own counter, else the sum of its parts; None without
     hmma and imma."""
-    total = read_sm_metric(values, PIPE_TENSOR)
-    parts = [read_sm_metric(values, tail) for tail in SUBPIPES]
+    total = read_sm_or_smsp_metric(values, PIPE_TENSOR)
+    parts = [read_sm_or_smsp_metric(values, tail) for tail in SUBPIPES]
     if total is not None or None in parts[:2]:
         return total
     return sum(value for value in parts if value is not None)
@@ -138,16 +138,16 @@ def make_instruction_counter_name(name: str) -> str:
     return f"sass_thread_inst_executed_op_{name}_pred_on.sum"
 
 
-def _count_threads(values: Values, name: str) -> float | None:
+def _read_instruction_thread_count(values: Values, name: str) -> float | None:
     """Return how many threads executed the instruction; None if that was not counted."""
-    return read_sm_metric(values, make_instruction_counter_name(name))
+    return read_sm_or_smsp_metric(values, make_instruction_counter_name(name))
 
 
-def read_instruction_counts(
+def read_thread_counts_by_instruction(
     values: Values, names: Iterable[str] = ("fadd", "fmul", "ffma")
 ) -> dict[str, float]:
     """Instruction -> how many threads executed it, for those that were counted."""
-    counts = ((name, _count_threads(values, name)) for name in names)
+    counts = ((name, _read_instruction_thread_count(values, name)) for name in names)
     return {name: count for name, count in counts if count is not None}
 
 
@@ -158,20 +158,20 @@ def parse_major_capability(capability: str | None) -> int:
 
 
 def sum_weighted_instructions(
-    values: Values, path: str, weights: Mapping[str, int] | None = None
+    values: Values, data_type: str, weights: Mapping[str, int] | None = None
 ) -> Figure:
     """Sum of weight x threads over the instructions of one path; all of them are needed."""
-    weights = weights or PATHS[path]
-    counted = read_instruction_counts(values, weights)
+    weights = weights or PATHS[data_type]
+    counted = read_thread_counts_by_instruction(values, weights)
     lacking = [name for name in weights if name not in counted]
     if not lacking:
         total = sum(weights[name] * count for name, count in counted.items())
         terms = (f"{by} {name}" if by > 1 else name for name, by in weights.items())
         return Figure(total, "counted", rule=" + ".join(terms).upper())
     listed = ", ".join(lacking).upper()
-    if any(has_sm_metric(values, make_instruction_counter_name(name)) for name in lacking):
+    if any(has_sm_or_smsp_metric(values, make_instruction_counter_name(name)) for name in lacking):
         return make_missing_figure("not_available", f"ncu printed no value for {listed}")
-    reason = f"{path} counters were not collected ({listed})"
+    reason = f"{data_type} counters were not collected ({listed})"
     if counted:
         had = ", ".join(counted).upper()
         reason = f"ncu collected only {had}, which gives no FLOPs without {listed}"
@@ -200,9 +200,9 @@ def compute_fp32_flops(values: Values, capability: str | None) -> Figure:
 def compute_fp16_flops(
     values: Values,
     capability: str | None,
-    phantom: bool,
-    version: str | None,
-    halves: bool | None = None,
+    only_constant_moves: bool,
+    ncu_version: str | None,
+    has_half_type: bool | None = None,
 ) -> Figure:
     """HADD + HMUL + 2 HFMA, or twice that, by the version of ncu; what only moves constants is
     left out.
@@ -212,13 +212,13 @@ def compute_fp16_flops(
     other HFMA2 for sm_80 and sm_90), so that only a kernel of other types shows that all of them
     move constants.
     """
-    weights = choose_half_weights(values, version)
-    if phantom and capability is not None:
+    weights = choose_half_instruction_flop_weights(values, ncu_version)
+    if only_constant_moves and capability is not None:
         half_figure = sum_weighted_instructions(
             values, "fp16", {name: weights[name] for name in ("hadd", "hmul")}
         )
-        most = weights["hfma"] * (_count_threads(values, "hfma") or 0)
-        only_moves = halves is False or not most
+        most = weights["hfma"] * (_read_instruction_thread_count(values, "hfma") or 0)
+        only_moves = has_half_type is False or not most
         reason = "HFMA2 moved constants and is not included"
         if not only_moves:
             reason = f"{MOVES_OR_HALVES}: 0 to {most:,.0f} FLOPs"
@@ -249,7 +249,7 @@ def compute_fp16_flops(
     figure = sum_weighted_instructions(values, "fp16", weights)
     if not figure.value:
         return figure
-    if _may_move_constants(values, capability, phantom):
+    if _may_hfma2_move_constants(values, capability, only_constant_moves):
         chip = "" if capability else " (the chip is unknown; this applies from CC 8.0 on)"
         reason = f"HFMA2 may only have moved constants{chip}: not included"
         return make_missing_figure("refused", reason, moves_constants=True)
@@ -259,7 +259,9 @@ def compute_fp16_flops(
     return replace(figure, state="estimated", reason=reason)
 
 
-def choose_half_weights(values: Values, version: str | None) -> Mapping[str, int]:
+def choose_half_instruction_flop_weights(
+    values: Values, ncu_version: str | None
+) -> Mapping[str, int]:
     """By the report's own derived metrics, else by the version; 2022.3's where neither says."""
     for ending, weights in (
         ("op_hfma_pred_on_x4", HALF_SINCE_2025),
@@ -267,25 +269,27 @@ def choose_half_weights(values: Values, version: str | None) -> Mapping[str, int
     ):
         if any(name.endswith(ending) for name in values):
             return weights
-    match = re.match(r"(\d{4})\.\d", version or "")
+    match = re.match(r"(\d{4})\.\d", ncu_version or "")
     return HALF_SINCE_2025 if match and int(match[1]) >= 2025 else PATHS["fp16"]
 
 
-def _may_move_constants(values: Values, capability: str | None, phantom: bool) -> bool:
+def _may_hfma2_move_constants(
+    values: Values, capability: str | None, only_constant_moves: bool
+) -> bool:
     """True when nothing tells HFMA2 arithmetic from HFMA2 that loads a constant.
 
     ptxas 12.9 moves constants with HFMA2.MMA (counted by the tensor pipe too) on sm_80 and sm_90,
     with plain HFMA2 on sm_100 and sm_120, and not at all on sm_75 and before.
     """
-    hfma, pipe = _count_threads(values, "hfma"), count_tensor_instructions(values)
+    hfma, pipe = _read_instruction_thread_count(values, "hfma"), count_tensor_instructions(values)
     if not hfma or 0 < parse_major_capability(capability) < 8:
         return False
     late = parse_major_capability(capability) >= 10 or capability == AMPERE_OR_LATER
-    return phantom or late or pipe is None or 32 * pipe >= hfma
+    return only_constant_moves or late or pipe is None or 32 * pipe >= hfma
 
 
-def has_only_constant_moves(
-    values: Values, capability: str | None, tensor_core: bool | None = None
+def has_only_constant_move_instructions(
+    values: Values, capability: str | None, is_tensor_core_kernel: bool | None = None
 ) -> bool:
     """True when all tensor instructions are HFMA2, which compilers for CC 8.x and 9.x emit to
     move constants.
@@ -295,13 +299,13 @@ def has_only_constant_moves(
     equality by chance: there only the counter of HFMA2 on the tensor pipe proves it, which GA100
     and GH100 have and other chips of 8.x have not.
     """
-    pipe, hfma = count_tensor_instructions(values), _count_threads(values, "hfma")
+    pipe, hfma = count_tensor_instructions(values), _read_instruction_thread_count(values, "hfma")
     if not pipe or parse_major_capability(capability) not in (0, 8, 9):
         return False
-    moves = read_sm_metric(values, HFMA2_ON_TENSOR_PIPE)
+    moves = read_sm_or_smsp_metric(values, HFMA2_ON_TENSOR_PIPE)
     if moves is not None:
         return moves == pipe
-    if tensor_core or not hfma:
+    if is_tensor_core_kernel or not hfma:
         return False
     return hfma <= 32 * pipe <= hfma * (1 + PHANTOM_SLACK)
 
@@ -402,7 +406,7 @@ def _compute_count_and_formula_from_rate(
     return (None if cycles is None else rate * cycles), PER_CYCLE
 
 
-def compute_flops_per_instruction(algorithm: Algorithm) -> int | None:
+def compute_flops_per_tensor_instruction(algorithm: Algorithm) -> int | None:
     """Return the FLOPs of one tensor instruction of a warp, from its shape in the kernel's name;
     None if the name does not state it."""
     instruction, math = algorithm.instruction or "", algorithm.math or ""
@@ -414,7 +418,7 @@ def compute_flops_per_instruction(algorithm: Algorithm) -> int | None:
 
 
 def compute_tensor_flops(
-    values: Values, capability: str | None, phantom: bool, algorithm: Algorithm
+    values: Values, capability: str | None, only_constant_moves: bool, algorithm: Algorithm
 ) -> Tensor:
     """From the counters of operations where there are any, else from instructions."""
     paths = {
@@ -423,15 +427,15 @@ def compute_tensor_flops(
         if name.startswith(PREFIX) and name.endswith(".sum")
     }
     if any(value is not None for value in paths.values()):
-        types = _compute_flops_by_type(paths)
+        types = _compute_tensor_flops_by_type(paths)
         floats = {kind: types[kind] for kind in sorted(types) if kind not in INTEGER}
-        return _sum_float_types(floats, capability, algorithm), tuple(floats.items())
+        return _sum_float_tensor_flops(floats, capability, algorithm), tuple(floats.items())
     pipe = count_tensor_instructions(values)
     if pipe and algorithm.math in INTEGER and algorithm.tensor_core is not False:
         reason = "its tensor instructions multiply integers, according to the kernel name: no FLOPs"
         return Figure(0, "estimated", reason), ()
-    figure = _compute_flops_from_instructions(
-        values, pipe, capability, phantom, algorithm, bool(paths)
+    figure = _compute_tensor_flops_from_instructions(
+        values, pipe, capability, only_constant_moves, algorithm, bool(paths)
     )
     return figure, ((algorithm.math, figure),) if figure.value and algorithm.math else ()
 
@@ -441,13 +445,13 @@ def sum_tensor_operations(values: Values) -> float | None:
     parts; None without."""
     values_ = [
         figure.value
-        for figure in _compute_flops_by_type(values).values()
+        for figure in _compute_tensor_flops_by_type(values).values()
         if figure.value is not None
     ]
     return sum(values_) if values_ else None
 
 
-def _compute_flops_by_type(paths: Values) -> dict[str, Figure]:
+def _compute_tensor_flops_by_type(paths: Values) -> dict[str, Figure]:
     levels: dict[str, dict[int, list[tuple[str | None, float]]]] = defaultdict(
         lambda: defaultdict(list)
     )
@@ -462,10 +466,12 @@ def _compute_flops_by_type(paths: Values) -> dict[str, Figure]:
         )
         part = match["sparsity"] or (f"op {match['op']}" if match["op"] else None)
         levels[match["src"]][level].append((part, value))
-    return {kind: _compute_type_flops(kind, figures) for kind, figures in levels.items()}
+    return {kind: _sum_coarsest_type_counters(kind, figures) for kind, figures in levels.items()}
 
 
-def _compute_type_flops(kind: str, levels: dict[int, list[tuple[str | None, float]]]) -> Figure:
+def _sum_coarsest_type_counters(
+    kind: str, levels: dict[int, list[tuple[str | None, float]]]
+) -> Figure:
     level = min(levels)
     value = sum(count for _, count in levels[level])
     by_instruction = next((levels[number] for number in (4, 5) if number in levels), [])
@@ -489,7 +495,7 @@ def _compute_type_flops(kind: str, levels: dict[int, list[tuple[str | None, floa
     return Figure(value, "counted", missing=without, lacking=lacking, rule=f"{PREFIX}src_{kind}")
 
 
-def _sum_float_types(
+def _sum_float_tensor_flops(
     floats: dict[str, Figure], capability: str | None, algorithm: Algorithm
 ) -> Figure:
     present = {kind: figure for kind, figure in floats.items() if figure.value is not None}
@@ -516,13 +522,13 @@ def _sum_float_types(
     return Figure(value, "counted", reason, missing=without, lacking=(reason,), rule=rule)
 
 
-def _compute_flops_from_instructions(
+def _compute_tensor_flops_from_instructions(
     values: Values,
-    pipe: float | None,
+    tensor_instructions: float | None,
     capability: str | None,
-    phantom: bool,
+    only_constant_moves: bool,
     algorithm: Algorithm,
-    paths_asked: bool,
+    has_operation_counters: bool,
 ) -> Figure:
     if 0 < parse_major_capability(capability) < 7:
         return Figure(
@@ -532,46 +538,47 @@ def _compute_flops_from_instructions(
             launches=0,
             of_launches=0,
         )
-    if pipe is None and (
-        paths_asked or any(has_sm_metric(values, tail) for tail in (PIPE_TENSOR, *SUBPIPES))
+    if tensor_instructions is None and (
+        has_operation_counters
+        or any(has_sm_or_smsp_metric(values, tail) for tail in (PIPE_TENSOR, *SUBPIPES))
     ):
         return make_missing_figure(
             "not_available", "ncu printed no value for the tensor counters on this chip"
         )
-    if pipe is None:
+    if tensor_instructions is None:
         return make_missing_figure("not_collected", "tensor counters were not collected")
-    if pipe == 0 and algorithm.tensor_core:
+    if tensor_instructions == 0 and algorithm.tensor_core:
         reason = (
             "its name is that of a GEMM on tensor cores, but the tensor pipe counted no "
             "instruction: other counters may have those of wgmma and tcgen05"
         )
         return make_missing_figure("not_available", reason)
-    if pipe == 0:
+    if tensor_instructions == 0:
         return Figure(0, "counted", rule="no tensor instruction was executed")
-    if phantom and capability is None:
+    if only_constant_moves and capability is None:
         reason = (
             "it has as many tensor instructions as HFMA2, which moves constants on CC 8.x and "
             "9.x; the chip is unknown"
         )
         return make_missing_figure("refused", reason, moves_constants=True)
-    if phantom:
+    if only_constant_moves:
         reason = "the tensor pipe only moved constants (HFMA2 = 32 x its instructions)"
-        if read_sm_metric(values, HFMA2_ON_TENSOR_PIPE) is not None:
+        if read_sm_or_smsp_metric(values, HFMA2_ON_TENSOR_PIPE) is not None:
             reason = (
                 "the tensor pipe only ran HFMA2, which moves constants or multiplies halves "
                 "outside of tensor cores"
             )
         rule = "tensor instructions - HFMA2 / 32"
         return Figure(0, "counted", reason, rule=rule, moves_constants=True)
-    return _compute_flops_from_shape(values, pipe, capability, algorithm)
+    return _compute_flops_from_instruction_shape(values, tensor_instructions, capability, algorithm)
 
 
-def _compute_flops_from_shape(
-    values: Values, pipe: float, capability: str | None, algorithm: Algorithm
+def _compute_flops_from_instruction_shape(
+    values: Values, tensor_instructions: float, capability: str | None, algorithm: Algorithm
 ) -> Figure:
     """Instructions x the FLOPs of the shape that the kernel's name states, or of the only one that
     Volta has."""
-    each = compute_flops_per_instruction(algorithm)
+    each = compute_flops_per_tensor_instruction(algorithm)
     shape = f"{algorithm.instruction} of {algorithm.math}, from the kernel name"
     if capability == "7.0":
         each = each or VOLTA_FLOPS_PER_INSTRUCTION
@@ -582,31 +589,33 @@ def _compute_flops_from_shape(
     moves: float = 0  # as ncu counts them, else at most HFMA2 / 32 on CC 8.x and 9.x
     counted_moves = None
     if parse_major_capability(capability) in (8, 9):
-        counted_moves = read_sm_metric(values, HFMA2_ON_TENSOR_PIPE)
+        counted_moves = read_sm_or_smsp_metric(values, HFMA2_ON_TENSOR_PIPE)
         moves = (
             counted_moves
             if counted_moves is not None
             else min(
-                (read_sm_metric(values, make_instruction_counter_name("hfma")) or 0) // 32, pipe
+                (read_sm_or_smsp_metric(values, make_instruction_counter_name("hfma")) or 0) // 32,
+                tensor_instructions,
             )
         )
     less = f", without {moves:,.0f} that move constants" if moves else ""
     rule = f"{each} x tensor instructions ({shape}){less}"
     if counted_moves is not None or not moves:
-        flops = each * (pipe - moves)
+        flops = each * (tensor_instructions - moves)
         return Figure(flops, "estimated", rule, rule=rule, moves_constants=bool(moves))
     most = (
         f"HFMA2 that multiplies halves runs on both pipes, so up to {each * moves:,.0f} FLOPs more "
-        f"({moves / pipe:.1%})"
+        f"({moves / tensor_instructions:.1%})"
     )
-    if moves >= pipe:
+    if moves >= tensor_instructions:
         return make_missing_figure(
             "not_available",
-            f"its tensor instructions may all be HFMA2: 0 to {each * pipe:,.0f} FLOPs",
+            f"its tensor instructions may all be HFMA2: 0 to {each * tensor_instructions:,.0f}"
+            f" FLOPs",
         )
-    without = (HIDDEN,) if moves > UNSURE * pipe else ()
+    without = (HIDDEN,) if moves > UNSURE * tensor_instructions else ()
     return Figure(
-        each * (pipe - moves),
+        each * (tensor_instructions - moves),
         "estimated",
         f"{rule}; {most}",
         missing=without,

@@ -113,7 +113,7 @@ def compute_flops_by_launch(run: Run, by_launch: Mapping[int, Values]) -> dict[i
     names = {kernel.launch: kernel.name for kernel in run.report.kernels}
     return {
         launch: compute_kernel_flops(
-            values, capability, name=names.get(launch), sm_count=sms, version=version
+            values, capability, kernel_name=names.get(launch), sm_count=sms, ncu_version=version
         )
         for launch, values in by_launch.items()
     }
@@ -146,16 +146,16 @@ def _compute_amd_flops_cached(
     vector = {path: amd.compute_vector_flops(values, path, chip) for path in amd.PATHS}
     matrix, types = amd.compute_matrix_flops(values, chip)
     paths = {**vector, "tensor": matrix}
-    return KernelFlops(**paths, total=_sum_paths(paths), tensor_types=types)
+    return KernelFlops(**paths, total=_sum_flops_over_paths(paths), tensor_types=types)
 
 
 def compute_kernel_flops(
     values: Values,
     capability: str | None,
     *,
-    name: str | None = None,
+    kernel_name: str | None = None,
     sm_count: int | None = None,
-    version: str | None = None,
+    ncu_version: str | None = None,
 ) -> KernelFlops:
     """FLOPs of one launch from its metrics.
 
@@ -163,14 +163,14 @@ def compute_kernel_flops(
     shape of its tensor instructions, ``sm_count`` turns averages into sums, ``version`` is that
     of ncu.
     """
-    algorithm = recognise_kernel(name) if name else NOTHING
-    halves = has_half_precision_type(name) if name else None
+    algorithm = recognise_kernel(kernel_name) if kernel_name else NOTHING
+    halves = has_half_or_smaller_type(kernel_name) if kernel_name else None
     used = tuple(item for item in values.items() if is_flop_counter(item[0]))
     if all(metric.endswith(".sum") for metric, _ in used):
-        return _compute_kernel_flops_cached(used, capability, algorithm, version, halves)
+        return _compute_kernel_flops_cached(used, capability, algorithm, ncu_version, halves)
     counted, rules = sums.add_counts_from_rates(values, sm_count)
     items = tuple(item for item in counted.items() if is_flop_counter(item[0]))
-    flops = _compute_kernel_flops_cached(items, capability, algorithm, version, halves)
+    flops = _compute_kernel_flops_cached(items, capability, algorithm, ncu_version, halves)
     return (
         _mark_paths_estimated(flops, rules)
         if rules
@@ -178,14 +178,17 @@ def compute_kernel_flops(
     )
 
 
-def _explain_rate_only_paths(flops: KernelFlops, unused: frozenset[str]) -> KernelFlops:
+def _explain_rate_only_paths(
+    flops: KernelFlops, rate_only_instructions: frozenset[str]
+) -> KernelFlops:
     reasons = {
         figure.reason: (
             f"{path} counters ({', '.join(ops).upper()}) exist as rates only, which give no exact "
             "counts"
         )
         for path, ops in sums.PATHS.items()
-        if (figure := getattr(flops, path)).state == "not_collected" and unused.issuperset(ops)
+        if (figure := getattr(flops, path)).state == "not_collected"
+        and rate_only_instructions.issuperset(ops)
     }
     changed = {
         path: replace(figure, reason=reasons[figure.reason])
@@ -236,31 +239,33 @@ def _compute_kernel_flops_cached(
     items: tuple[tuple[str, float | None], ...],
     capability: str | None,
     algorithm: Algorithm,
-    version: str | None,
-    halves: bool | None,
+    ncu_version: str | None,
+    has_half_type: bool | None,
 ) -> KernelFlops:
     """Launches of one kernel mostly have the same counts, so equal ones are worked out once."""
     values = dict(items)
-    phantom = sums.has_only_constant_moves(values, capability, algorithm.tensor_core)
+    phantom = sums.has_only_constant_move_instructions(values, capability, algorithm.tensor_core)
     fp32 = sums.compute_fp32_flops(values, capability)
     fp64 = sums.sum_weighted_instructions(values, "fp64")
-    fp16 = sums.compute_fp16_flops(values, capability, phantom, version, halves)
+    fp16 = sums.compute_fp16_flops(values, capability, phantom, ncu_version, has_half_type)
     tensor, types = sums.compute_tensor_flops(values, capability, phantom, algorithm)
     paths = {"fp32": fp32, "fp64": fp64, "fp16": fp16, "tensor": tensor}
-    total = _sum_paths(paths, bool(algorithm.tensor_core))
+    total = _sum_flops_over_paths(paths, bool(algorithm.tensor_core))
     return KernelFlops(**paths, total=total, tensor_types=types)
 
 
 @lru_cache(maxsize=4096)
-def has_half_precision_type(name: str) -> bool | None:
+def has_half_or_smaller_type(kernel_name: str) -> bool | None:
     """Whether a kernel's name has a type of 16 bits or fewer among its types; None where it has
     no types."""
-    if _HALF.search(name):
+    if _HALF.search(kernel_name):
         return True
-    return False if _TYPE.search(_CASTS.sub("", name)) else None
+    return False if _TYPE.search(_CASTS.sub("", kernel_name)) else None
 
 
-def _sum_paths(paths: Mapping[str, Figure], tensor_kernel: bool = False) -> Figure:
+def _sum_flops_over_paths(
+    paths: Mapping[str, Figure], is_tensor_core_kernel: bool = False
+) -> Figure:
     """Sum of the paths. No value when nothing was measured, or when the known part is 0 and a path
     is missing.
 
@@ -288,7 +293,7 @@ def _sum_paths(paths: Mapping[str, Figure], tensor_kernel: bool = False) -> Figu
     rules = "; ".join(
         f"{name}: {figure.rule}" for name, figure in paths.items() if figure.rule and figure.value
     )
-    beside = tensor_kernel and "tensor" in lacking
+    beside = is_tensor_core_kernel and "tensor" in lacking
     if beside:
         notes.insert(0, BESIDE)
     state = (
@@ -435,7 +440,7 @@ ON_A_CPU = CountedWork(
 )
 
 
-def list_launch_figures(
+def list_launch_flops_and_bytes(
     kernel: Kernel,
     flops: KernelFlops | None,
     values: Values,
@@ -464,7 +469,9 @@ def list_launch_figures(
     return parts
 
 
-def sum_work_by_key(launches: Iterable[tuple[K, Parts]], *, steps: int) -> dict[K, CountedWork]:
+def sum_step_work_by_key(
+    launches: Iterable[tuple[K, Parts]], *, steps: int
+) -> dict[K, CountedWork]:
     """key -> work per step of the launches with that key, from the parts of each."""
     grouped: dict[K, list[Parts]] = defaultdict(list)
     for key, parts in launches:

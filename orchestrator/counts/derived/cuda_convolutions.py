@@ -19,10 +19,10 @@ from perfctl.orchestrator.counts.kernels.grids import (
     ConvShape,
     GemmShape,
     Tiling,
-    convert_to_winograd_gemm,
+    convert_to_unfused_winograd_gemm,
     has_block_per_tile,
     list_tilings,
-    predict_tiles,
+    predict_forward_tiles,
     round_up,
 )
 from perfctl.orchestrator.counts.kernels.names import Algorithm
@@ -48,7 +48,7 @@ _DIRECTIONS = {
 """Word in a kernel's name -> direction."""
 
 
-def derive_cuda_convolution(
+def derive_cuda_core_gemm_convolution(
     launch: Launch, algorithm: Algorithm, work: LaunchWork
 ) -> DerivedInstructions | None:
     """Implicit and explicit GEMM: outputs of all images by channels, in whole tiles.
@@ -76,7 +76,7 @@ def derive_cuda_convolution(
     if _XMMA_FORWARD.search(name):
         if not is_forward or launch.grid not in (None, (*cut.tile_counts[::-1], 1)):
             return None
-        return _derive_whole_tiles(
+        return _derive_padded_tile_multiply_adds(
             "xmma implicit gemm", replace(cut, step=tile[2]), *_OUTPUTS, *scaled
         )
     if launch.grid is not None and launch.grid[:2] != cut.tile_counts:
@@ -90,7 +90,9 @@ def derive_cuda_convolution(
     elif not re.search(r"_scudnn_\d+x\d+", name) or "winograd" in name or "stridedB" in name:
         return None
     family += "" if is_forward else ", gradient"
-    return _derive_whole_tiles(family, replace(cut, step=step or None), *_OUTPUTS, *scaled)
+    return _derive_padded_tile_multiply_adds(
+        family, replace(cut, step=step or None), *_OUTPUTS, *scaled
+    )
 
 
 def derive_input_gradient(
@@ -120,13 +122,15 @@ def derive_input_gradient(
         if grid != (*cut.tile_counts, forward.batch):
             return None
         scaled = forward.batch * forward.macs_per_output * outputs
-        return _derive_whole_tiles("dgrad_engine", cut, _WEIGHTS, "outputs", scaled, 0)
+        return _derive_padded_tile_multiply_adds(
+            "dgrad_engine", cut, _WEIGHTS, "outputs", scaled, 0
+        )
     cut = Tiling(shape.implicit_gemm, sides, step=_SCUDNN_STEP)
     if not _is_strided_b_kernel(name) or "_splitK_" in name or work.stride != 1:
         return None
     if grid != (*cut.tile_counts, 1):
         return None
-    return _derive_whole_tiles("scudnn, grad_input", cut, "inputs", "channels")
+    return _derive_padded_tile_multiply_adds("scudnn, grad_input", cut, "inputs", "channels")
 
 
 def derive_weight_gradient(
@@ -169,19 +173,21 @@ def derive_weight_gradient(
         ):
             return None
         cut = replace(cut, parts=parts, step=_SCUDNN_STEP)
-        return _derive_whole_tiles("scudnn, grad_weight", cut, _WEIGHTS, "channels")
+        return _derive_padded_tile_multiply_adds("scudnn, grad_weight", cut, _WEIGHTS, "channels")
     if algorithm.family != "gemm" or not forward.is_3_by_3 or work.stride != 1:
         return None
     if grid[2] != WINOGRAD_PRODUCTS:
         return None
-    sums = convert_to_winograd_gemm(forward).m
+    sums = convert_to_unfused_winograd_gemm(forward).m
     sides = forward.in_channels, forward.out_channels
     for rows_columns in (sides, sides[::-1]):
         product = GemmShape(*rows_columns, sums, WINOGRAD_PRODUCTS)
         cut = replace(cut, shape=product, step=STEP)
         if grid[:2] == cut.tile_counts:
             if "xmma_gemm_f32f32" not in name:
-                return _derive_whole_tiles("winograd, grad_weight", cut, "channels", "channels")
+                return _derive_padded_tile_multiply_adds(
+                    "winograd, grad_weight", cut, "channels", "channels"
+                )
             ffma = cut.padded_macs + cut.values
             rule = (
                 f"{cut.describe_tiles()} x ({cut.padded_k:,} + 1 to scale each value) = "
@@ -195,18 +201,19 @@ def _is_strided_b_kernel(name: str) -> bool:
     return "scudnn" in name and "stridedB" in name
 
 
-def _derive_whole_tiles(
+def _derive_padded_tile_multiply_adds(
     family: str,
     cut: Tiling,
-    rows: str,
-    columns: str,
+    row_label: str,
+    column_label: str,
     fmul: float | None = None,
     fadd: float | None = None,
 ) -> DerivedInstructions:
     """Return the multiply-adds of all tiles; ``rows`` and ``columns``: what these cover."""
     parts = f" (a sum in {cut.parts} parts)" if cut.parts > 1 else ""
     rule = (
-        f"{cut.describe_tiles(rows, columns)} x {cut.padded_k:,}{parts} = {cut.padded_macs:,} FFMA"
+        f"{cut.describe_tiles(row_label, column_label)} x {cut.padded_k:,}{parts} = "
+        f"{cut.padded_macs:,} FFMA"
     )
     return DerivedInstructions(family, rule, cut.padded_macs, fmul, fadd)
 
@@ -236,7 +243,9 @@ def derive_simt_convolution(
         return None
     if grid is not None and not (grid[2] <= 1 and has_block_per_tile(grid, *cut.tile_counts, True)):
         return None
-    return _derive_whole_tiles("cutlass simt convolution", cut, *_OUTPUTS, cut.values, 0)
+    return _derive_padded_tile_multiply_adds(
+        "cutlass simt convolution", cut, *_OUTPUTS, cut.values, 0
+    )
 
 
 def derive_winograd_products(
@@ -251,7 +260,7 @@ def derive_winograd_products(
         return None
     if algorithm.direction not in (None, work.direction):
         return None
-    tiles = predict_tiles(replace(algorithm, direction=None), launch.grid, shape)
+    tiles = predict_forward_tiles(replace(algorithm, direction=None), launch.grid, shape)
     if tiles is None or not tiles.tilings:
         return None
     cut = tiles.tilings[0]
@@ -273,7 +282,7 @@ def derive_fft_products(
     if not COMPLEX_PRODUCT.search(launch.name) or tile is None or grid is None or work.stride != 1:
         return None
     t = _POINTS.get(grid[2], 0)
-    products = _list_point_products(work, grid[2], t)
+    products = _list_fft_point_products(work, grid[2], t)
     cuts = (cut for product in products for cut in list_tilings(product, tile[:2], grid))
     scaled = 2 if "cf32cf32" in launch.name else 0
     if scaled:  # x lies along the tile's first side, whichever of the two it is
@@ -293,22 +302,22 @@ def derive_fft_products(
     return DerivedInstructions("products of FFT, xmma", rule, ffma, scaled * cut.values, 0)
 
 
-def _list_point_products(work: LaunchWork, points: int, t: int) -> Iterator[GemmShape]:
+def _list_fft_point_products(work: LaunchWork, points: int, tile_side: int) -> Iterator[GemmShape]:
     """Yield the products that a point of a tile of t x t values may belong to: all images and
     places by channels, or places one after the other; of a weight's gradient channels by
     channels."""
     shape, forward = work.shape, work.forward
     if work.direction == "grad_weight" and forward is not None and forward.groups == 1:
         # one tile holds an image: the sum goes over the images
-        if t >= max(forward.out_h + forward.kernel_h, forward.out_w + forward.kernel_w) - 1:
+        if tile_side >= max(forward.out_h + forward.kernel_h, forward.out_w + forward.kernel_w) - 1:
             yield GemmShape(forward.out_channels, forward.in_channels, forward.batch, points)
     elif (
         isinstance(shape, ConvShape)
         and shape.groups == 1
-        and t >= max(shape.kernel_h, shape.kernel_w)
+        and tile_side >= max(shape.kernel_h, shape.kernel_w)
     ):
-        places = ceil(shape.out_h / (t - shape.kernel_h + 1)) * ceil(
-            shape.out_w / (t - shape.kernel_w + 1)
+        places = ceil(shape.out_h / (tile_side - shape.kernel_h + 1)) * ceil(
+            shape.out_w / (tile_side - shape.kernel_w + 1)
         )
         for images in dict.fromkeys((shape.batch * places, shape.batch)):
             yield GemmShape(images, shape.out_channels, shape.in_channels, points)

@@ -63,25 +63,27 @@ def derive_sgemm(
     if tile is None or algorithm.tensor_core or match is None or "fp16" in name:
         return None
     slices = parse_slice_count(name)
-    cut = _find_tiling(launch, work, (*tile[:2], tile[2] or STEP * slices))
+    cut = _find_cublas_tiling(launch, work, (*tile[:2], tile[2] or STEP * slices))
     if cut is None:
         return None
     if match["xmma"]:
         cut = replace(cut, is_xmma=True)
-        return _derive_xmma_sgemm(cut, waits=cut.parts > 1 and launch.reduced is True)
+        return _derive_xmma_sgemm(
+            cut, has_split_k_reduction=cut.parts > 1 and launch.reduced is True
+        )
     onto = 0 if _needs_split_k_reduction(launch, cut) else cut.parts - 1 + work.onto
     suffix = f" + {onto} onto each value" if onto else ""
     ffma, values = cut.values * (cut.padded_k + onto), cut.values * cut.parts
     return DerivedInstructions(
         "sgemm, sliced" if slices > 1 else "cutlass sgemm" if "cutlass" in name else "sgemm",
-        f"{cut.describe_tiles()} x ({_describe_split_sum(cut)}{suffix}) = {ffma:,} FFMA",
+        f"{cut.describe_tiles()} x ({_describe_split_k_sum(cut)}{suffix}) = {ffma:,} FFMA",
         ffma,
         values * slices,
         values * (slices - 1),
     )
 
 
-def _derive_xmma_sgemm(cut: Tiling, *, waits: bool) -> DerivedInstructions:
+def _derive_xmma_sgemm(cut: Tiling, *, has_split_k_reduction: bool) -> DerivedInstructions:
     """``xmma_gemm_f32f32_f32f32_.._ffma``: every thread block takes one step of the sum at least,
     also where the others leave nothing of it; their parts are added up by FADD, and one
     multiply-add for each value scales it and adds the bias.
@@ -89,19 +91,19 @@ def _derive_xmma_sgemm(cut: Tiling, *, waits: bool) -> DerivedInstructions:
     Counted on an H100 (CUDA 13.0). What the epilogue does where the parts wait for ``splitKreduce``
     is in no rule.
     """
-    scaled = 0 if waits else 1
+    scaled = 0 if has_split_k_reduction else 1
     ffma = cut.values * (cut.padded_k + scaled)
     suffix = " + 1 to scale each value" if scaled else ""
     return DerivedInstructions(
         "xmma sgemm",
-        f"{cut.describe_tiles()} x ({_describe_split_sum(cut)}{suffix}) = {ffma:,} FFMA",
+        f"{cut.describe_tiles()} x ({_describe_split_k_sum(cut)}{suffix}) = {ffma:,} FFMA",
         ffma=ffma,
         fmul=0 if scaled else None,
         fadd=cut.values * (cut.parts - 1) if scaled else None,
     )
 
 
-def _describe_split_sum(cut: Tiling) -> str:
+def _describe_split_k_sum(cut: Tiling) -> str:
     parts = f" in {cut.parts} parts" if cut.parts > 1 else ""
     return f"sum of {cut.shape.k:,}{parts}, in steps of {cut.step}: {cut.padded_k:,}"
 
@@ -149,7 +151,9 @@ def derive_bias_epilogue(
     return DerivedInstructions("bias epilogue", rule, ffma=0, fmul=0, fadd=fadd)
 
 
-def _find_tiling(launch: Launch, work: LaunchWork, tile: tuple[int, int, int]) -> Tiling | None:
+def _find_cublas_tiling(
+    launch: Launch, work: LaunchWork, tile: tuple[int, int, int]
+) -> Tiling | None:
     """Return how a kernel of cuBLAS cuts up the work; a convolution is a plain product only if its
     grid fits that."""
     shape, grid, sides = work.shape, launch.grid, tile[:2]

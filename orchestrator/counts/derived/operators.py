@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from perfctl.orchestrator.counts.derived.records import DerivedInstructions, Launch, RowWork
 from perfctl.orchestrator.counts.kernels.grids import Grid
-from perfctl.orchestrator.estimate.flops.formulas import get_shape
+from perfctl.orchestrator.estimate.flops.formulas import get_shape_or_empty
 from perfctl.records.paper import OpShape
 
 Rule = Callable[[Launch, RowWork, re.Match[str]], DerivedInstructions | None]
@@ -60,17 +60,17 @@ _DROPOUT = (
 _NO, _YES = r"(?:\(bool\))?(?:false|0)", r"(?:\(bool\))?(?:true|1)"
 
 
-def find_operation_rows(op: OpShape) -> RowWork | None:
+def find_operation_rows_and_columns(op: OpShape) -> RowWork | None:
     """Return what one operation sums, normalises, turns into probabilities, pools or drops; None if
     it does none of these, or if its windows differ in size."""
     name = op.op.removeprefix("aten.")
-    source, output = get_shape(op.inputs, 0), get_shape(op.outputs, 0)
+    source, output = get_shape_or_empty(op.inputs, 0), get_shape_or_empty(op.outputs, 0)
     if name == "native_dropout" and output:
         return RowWork("dropout", prod(output), 1)
     if name in _MAX:  # an output's gradient goes to one input
         return RowWork("max_pool", prod(source if name.endswith("_backward") else output), 1)
     if name in _AVERAGE:
-        return _read_average_pool(op, name.endswith("_backward"))
+        return _find_average_pool_rows(op, name.endswith("_backward"))
     if not source or not prod(source):
         return None
     if name == "_adaptive_avg_pool2d":
@@ -78,7 +78,7 @@ def find_operation_rows(op: OpShape) -> RowWork | None:
         if len(source) < 3 or any(size % part for size, part in sides):
             return None
         return RowWork("adaptive_pool", prod(output), prod(source) // prod(output))
-    if op.op in CONVOLUTION_GRADIENTS and get_shape(op.outputs, 2):  # of the bias
+    if op.op in CONVOLUTION_GRADIENTS and get_shape_or_empty(op.outputs, 2):  # of the bias
         return RowWork("sum", source[1], prod(source) // source[1])
     if name in _SUMS and op.outputs and op.outputs[0] is not None:
         sums = prod(output)
@@ -91,10 +91,12 @@ def find_operation_rows(op: OpShape) -> RowWork | None:
         return RowWork("softmax", prod(source[:-1]), source[-1])
     if name in _LAYER_NORM:
         is_forward = name == "native_layer_norm"
-        statistics = get_shape(op.outputs, 1) if is_forward else get_shape(op.inputs, 2)
+        statistics = (
+            get_shape_or_empty(op.outputs, 1) if is_forward else get_shape_or_empty(op.inputs, 2)
+        )
         rows = prod(statistics)
         learned = (1, 2) if is_forward else (4,)  # weight and bias; weight
-        affine = all(get_shape(op.inputs, index) for index in learned)
+        affine = all(get_shape_or_empty(op.inputs, index) for index in learned)
         if not statistics or not rows:
             return None
         return RowWork("layer_norm", rows, prod(source) // rows, affine=affine)
@@ -104,13 +106,13 @@ def find_operation_rows(op: OpShape) -> RowWork | None:
     return None
 
 
-def _read_average_pool(op: OpShape, backward: bool) -> RowWork | None:
+def _find_average_pool_rows(op: OpShape, backward: bool) -> RowWork | None:
     """Return the outputs and the window of an average; None with padding, or if a window leaves the
     image: windows then differ in size."""
     outputs, inputs = (
-        (get_shape(op.inputs, index) for index in (0, 1))
+        (get_shape_or_empty(op.inputs, index) for index in (0, 1))
         if backward
-        else (get_shape(op.outputs, 0), get_shape(op.inputs, 0))
+        else (get_shape_or_empty(op.outputs, 0), get_shape_or_empty(op.inputs, 0))
     )
     window = _read_pair_attribute(op.attributes, "kernel_size")
     stride = _read_pair_attribute(op.attributes, "stride") or window
@@ -167,7 +169,7 @@ RECIPROCAL = _InstructionCounts(2, 0, 1)
 def derive_row_kernel(launch: Launch, rows: Collection[RowWork]) -> DerivedInstructions | None:
     """Return the instructions of a kernel that works on rows; None if it is another kernel or fits
     no shape, or several."""
-    kind, rule, match = _find_kind_rule_and_match(launch.name)
+    kind, rule, match = _find_row_rule_for_kernel(launch.name)
     if rule is None or match is None:
         return None
     shapes = (shape for shape in rows if shape.kind == kind)
@@ -179,7 +181,7 @@ def derive_row_kernel(launch: Launch, rows: Collection[RowWork]) -> DerivedInstr
     )
 
 
-def _make_rounded_derived(
+def _round_into_derived_instructions(
     family: str, rule: str, counts: _InstructionCounts
 ) -> DerivedInstructions:
     return DerivedInstructions(
@@ -190,17 +192,17 @@ def _make_rounded_derived(
 def _derive_from_rows(
     family: str,
     work: RowWork,
-    element: _InstructionCounts,
-    row: _InstructionCounts,
-    also: str = "",
+    per_element: _InstructionCounts,
+    per_row: _InstructionCounts,
+    rule_suffix: str = "",
 ) -> DerivedInstructions:
     """Return the counts of ``element`` for each element and of ``row`` for each row, with what the
     latter are in words."""
-    counted = ((element.ffma, "FFMA"), (element.fmul, "FMUL"), (element.fadd, "FADD"))
+    counted = ((per_element.ffma, "FFMA"), (per_element.fmul, "FMUL"), (per_element.fadd, "FADD"))
     counts = ", ".join(f"{value:g} {name}" for value, name in counted if value)
-    rule = f"{counts} for each of {work.rows * work.columns:,} elements{also}, {_CODE}"
-    total = element.scale(work.columns).add_counts(row).scale(work.rows)
-    return _make_rounded_derived(family, rule, total)
+    rule = f"{counts} for each of {work.rows * work.columns:,} elements{rule_suffix}, {_CODE}"
+    total = per_element.scale(work.columns).add_counts(per_row).scale(work.rows)
+    return _round_into_derived_instructions(family, rule, total)
 
 
 def _derive_warp_softmax(
@@ -243,7 +245,7 @@ def _derive_warp_softmax(
             f"{real:,}"
         )
     family = f"{'log ' if logarithm else ''}softmax{' backward' if match[1] == 'backward' else ''}"
-    return _make_rounded_derived(family, f"{rule}, {_CODE}", counts)
+    return _round_into_derived_instructions(family, f"{rule}, {_CODE}", counts)
 
 
 def _derive_block_softmax(
@@ -251,7 +253,7 @@ def _derive_block_softmax(
 ) -> DerivedInstructions | None:
     """A block for a row: exponentials summed, then made again for the output, or its logarithm
     taken off."""
-    threads = _count_threads_per_row(launch, shape)
+    threads = _count_row_block_threads(launch, shape)
     if threads is None:
         return None
     first = _InstructionCounts(EXP.ffma + 1, 0, EXP.fadd + 1)
@@ -268,7 +270,7 @@ def _derive_block_softmax(
     return _derive_from_rows(family, shape, first.add_counts(second), row, also)
 
 
-def _derive_reduction(
+def _derive_sum_or_mean(
     launch: Launch, shape: RowWork, match: re.Match[str]
 ) -> DerivedInstructions | None:
     """A sum or mean of ``columns`` values for each of ``rows`` outputs, with the block and grid
@@ -302,13 +304,19 @@ def _derive_reduction(
         "FADD for"
     )
     rule += " the values, the partial sums of each thread and those between threads"
-    return _make_rounded_derived(
+    return _round_into_derived_instructions(
         f"{'mean' if mean else 'sum'}{' of neighbours' if inner else ''}", rule, counts
     )
 
 
 def _count_reduction_additions(
-    grid: Grid, block: Grid, shape: RowWork, inner: bool, outputs: int, parallel: int, vector: int
+    grid: Grid,
+    block: Grid,
+    shape: RowWork,
+    is_contiguous: bool,
+    outputs_per_thread: int,
+    partial_sums_per_thread: int,
+    vector_width: int,
 ) -> _InstructionCounts | None:
     """FADD by ``setReduceConfig`` and ``ReduceOp`` of Reduce.cuh; None where they give another
     block or grid.
@@ -317,28 +325,36 @@ def _count_reduction_additions(
     sums of a thread.
     """
     columns, rows = shape.columns, shape.rows
-    wide = inner and columns >= 128
-    if (inner and outputs > 1) or rows % outputs:
+    wide = is_contiguous and columns >= 128
+    if (is_contiguous and outputs_per_thread > 1) or rows % outputs_per_thread:
         return None
-    x = columns // vector if wide else columns if inner else rows // outputs
-    width, height = _choose_block_size(x, rows if inner else columns, 512 // outputs)
+    x = (
+        columns // vector_width
+        if wide
+        else columns
+        if is_contiguous
+        else rows // outputs_per_thread
+    )
+    width, height = _choose_block_size(
+        x, rows if is_contiguous else columns, 512 // outputs_per_thread
+    )
     if (width, height) != block[:2]:
         return None
-    steps, across = width if inner else 1, 1 if inner else width
+    steps, across = width if is_contiguous else 1, 1 if is_contiguous else width
     split = ceil(columns / steps) >= min(height * 16, 256)
     steps, across = (steps * height, across) if split else (steps, across * height)
     parts = grid[1]
-    if ceil(rows // outputs / across) != grid[0] or (parts > 1 and not split):
+    if ceil(rows // outputs_per_thread / across) != grid[0] or (parts > 1 and not split):
         return None
-    partial = vector if wide else parallel
+    partial = vector_width if wide else partial_sums_per_thread
     threads = rows * min(columns, steps * parts)
-    within = (_count_block_additions(width, height) if inner else 0) + (
-        width * (height - 1) * outputs if split else 0
+    within = (_count_block_additions(width, height) if is_contiguous else 0) + (
+        width * (height - 1) * outputs_per_thread if split else 0
     )
     added = rows * columns + threads * (partial - 1) + grid[0] * parts * within
     if parts > 1:  # the last block of each output adds up the others
-        once_more = _count_block_additions(width, height) if inner else 0
-        added += rows * parts + grid[0] * (width * (height - 1) * outputs + once_more)
+        once_more = _count_block_additions(width, height) if is_contiguous else 0
+        added += rows * parts + grid[0] * (width * (height - 1) * outputs_per_thread + once_more)
     return _InstructionCounts(fadd=added)
 
 
@@ -360,7 +376,7 @@ def _derive_layer_norm(
 ) -> DerivedInstructions | None:
     """Welford's mean and variance with a reciprocal for each element, then scale and shift; a block
     for a row."""
-    threads = _count_threads_per_row(launch, shape)
+    threads = _count_row_block_threads(launch, shape)
     if threads is None or launch.block is None or shape.columns % 4 or not shape.affine:
         return None
     if shape.columns < 4 * threads:  # lanes without values skip their part of the tree
@@ -377,7 +393,7 @@ def _derive_layer_norm_backward(
     launch: Launch, shape: RowWork, match: re.Match[str]
 ) -> DerivedInstructions | None:
     """Gradient of the input: two sums over a row, then an element at a time; a block for a row."""
-    threads = _count_threads_per_row(launch, shape)
+    threads = _count_row_block_threads(launch, shape)
     if threads is None or shape.columns % 4:
         return None
     element = _InstructionCounts(2, 6 if shape.affine else 4, 4)
@@ -387,7 +403,7 @@ def _derive_layer_norm_backward(
     return _derive_from_rows("layer norm backward", shape, element, row, ", two sums over each row")
 
 
-def _count_threads_per_row(launch: Launch, shape: RowWork) -> int | None:
+def _count_row_block_threads(launch: Launch, shape: RowWork) -> int | None:
     """Return the threads of a block; None unless each row has a block."""
     if launch.block is None or launch.grid != (shape.rows, 1, 1):
         return None
@@ -399,7 +415,7 @@ def _derive_batch_norm_statistics(
 ) -> DerivedInstructions | None:
     """Welford's mean and variance of each channel, with a quotient for each element; a block for
     a channel."""
-    threads = _count_threads_per_row(launch, shape)
+    threads = _count_row_block_threads(launch, shape)
     if threads is None:
         return None
     merges = 5 * (threads + WARP)
@@ -427,7 +443,7 @@ def _derive_batch_norm_backward(
     launch: Launch, shape: RowWork, match: re.Match[str]
 ) -> DerivedInstructions | None:
     """Two sums over a channel, then the gradient of the input; a block for a channel."""
-    threads = _count_threads_per_row(launch, shape)
+    threads = _count_row_block_threads(launch, shape)
     if threads is None or not shape.training:
         return None
     half = any(kind in launch.name for kind in _HALF)
@@ -441,7 +457,9 @@ def _derive_batch_norm_backward(
     )
 
 
-def _make_pooling_rule(output: _InstructionCounts, pair: _InstructionCounts) -> Rule:
+def _make_pooling_rule(
+    per_output: _InstructionCounts, per_window_input: _InstructionCounts
+) -> Rule:
     """Return the rule of a pooling kernel: instructions of an output, and of a pair of an output
     and an input of its window."""
 
@@ -449,9 +467,9 @@ def _make_pooling_rule(output: _InstructionCounts, pair: _InstructionCounts) -> 
         launch: Launch, shape: RowWork, match: re.Match[str]
     ) -> DerivedInstructions | None:
         """Outputs of a layer whose windows have the same size."""
-        counts = output.add_counts(pair.scale(shape.columns)).scale(shape.rows)
+        counts = per_output.add_counts(per_window_input.scale(shape.columns)).scale(shape.rows)
         text = f"{shape.rows:,} outputs of {shape.columns:,} inputs, {_CODE}"
-        return _make_rounded_derived(shape.kind.replace("_", " "), text, counts)
+        return _round_into_derived_instructions(shape.kind.replace("_", " "), text, counts)
 
     return derive_pooling
 
@@ -483,7 +501,7 @@ _BY_NAME: tuple[tuple[str, Rule, str], ...] = (
     ),
     (
         "sum",
-        _derive_reduction,
+        _derive_sum_or_mean,
         r"reduce_kernel<(?:\(int\))?(\d+), ?(?:\(int\))?(\d+), .*?ReduceOp<(\w+|c10::\w+), ?(.*)",
     ),
     (
@@ -538,7 +556,7 @@ _RULES = tuple((kind, rule, re.compile(pattern)) for kind, rule, pattern in _BY_
 
 
 @lru_cache(maxsize=4096)
-def _find_kind_rule_and_match(name: str) -> tuple[str, Rule | None, re.Match[str] | None]:
+def _find_row_rule_for_kernel(name: str) -> tuple[str, Rule | None, re.Match[str] | None]:
     for kind, rule, pattern in _RULES:
         if (match := pattern.search(name)) is not None:
             return kind, rule, match

@@ -118,12 +118,12 @@ def _cut_at_closing_bracket(text: str, end: str = "") -> str:
 
 
 def derive_foreach_kernel(
-    launch: Launch, tensors: Sequence[int] | None, capability: str | None = None
+    launch: Launch, tensor_sizes: Sequence[int] | None, capability: str | None = None
 ) -> DerivedInstructions | None:
     """Instructions of a kernel over lists as long as ``tensors`` (elements of each parameter, in
     order; None: not known)."""
-    lists = match_tensor_lists(launch.name)
-    if lists is None or not tensors or launch.grid is None:
+    lists = match_foreach_tensor_lists(launch.name)
+    if lists is None or not tensor_sizes or launch.grid is None:
         return None
     counts = find_instructions_per_element(extract_functor(launch.name), capability)
     if counts is None:
@@ -132,7 +132,7 @@ def derive_foreach_kernel(
         elements
         for blocks, limits in _MOST["Scalar" if "Scalar" in lists[1] else "Tensor"]
         for chunks, elements in pack_chunks_into_launches(
-            tensors, limits[int(lists[2]) - 1], blocks
+            tensor_sizes, limits[int(lists[2]) - 1], blocks
         )
         if chunks == launch.grid[0]
     }
@@ -140,24 +140,24 @@ def derive_foreach_kernel(
 
 
 @lru_cache(maxsize=8192)
-def match_tensor_lists(name: str) -> re.Match[str] | None:
+def match_foreach_tensor_lists(name: str) -> re.Match[str] | None:
     """What a kernel's name says of the lists that it works on; None for a kernel over no lists."""
     return _LISTS.search(name)
 
 
 def pack_chunks_into_launches(
-    tensors: Iterable[int], most_tensors: int, most_chunks: int
+    tensor_sizes: Iterable[int], max_tensors: int, max_chunks: int
 ) -> Iterator[tuple[int, int]]:
     """(chunks, elements) of each launch."""
     blocks = tensor_count = elements = 0
-    for size in tensors:
+    for size in tensor_sizes:
         tensor_count += 1
         chunks = ceil(size / CHUNK)
         for chunk in range(chunks):
             last = chunk == chunks - 1
             blocks += 1
             elements += size - chunk * CHUNK if last else CHUNK
-            if blocks == most_chunks or (tensor_count == most_tensors and last):
+            if blocks == max_chunks or (tensor_count == max_tensors and last):
                 yield blocks, elements
                 blocks = elements = 0
                 tensor_count = 0 if last else 1
@@ -251,18 +251,18 @@ def find_instructions_per_element(
 def derive_pointwise_kernel(
     launch: Launch,
     algorithm: Algorithm,
-    sizes: Collection[int],
+    tensor_sizes: Collection[int],
     capability: str | None = None,
-    images: Collection[tuple[int, ...]] = (),
+    nchw_shapes: Collection[tuple[int, ...]] = (),
 ) -> DerivedInstructions | None:
     """Instructions of a kernel without products; ``sizes``: elements of the tensors that it may
     work on, ``images``: the shapes of those that are N x C x H x W."""
     if _CHANGES_LAYOUT.search(launch.name):
-        return _derive_layout_change(launch, images)
+        return _derive_cudnn_layout_change(launch, nchw_shapes)
     is_move = algorithm.family in _MOVES or algorithm.role in ("layout", "offsets")
     if is_move or "flip_filter<" in launch.name:
         return DerivedInstructions("moves values", "moves values: no FADD, FMUL or FFMA", 0, 0, 0)
-    if _is_comparing_kernel(launch.name):
+    if _is_comparison_or_fill_kernel(launch.name):
         return DerivedInstructions(
             "compares values", "compares and fills: no FADD, FMUL or FFMA", 0, 0, 0
         )
@@ -274,21 +274,21 @@ def derive_pointwise_kernel(
             "elementwise", "no FADD, FMUL or FFMA in its machine code", 0, 0, 0
         )
     name = launch.name.lower()
-    elements = _find_element_count(launch, name, sizes)
+    elements = _find_element_count(launch, name, tensor_sizes)
     if elements is None:
         return None
     verified = (family for pattern, family in _VERIFIED if pattern.search(name))
     return multiply_by_elements(next(verified, "elementwise"), counts, elements)
 
 
-def _derive_layout_change(
-    launch: Launch, images: Collection[tuple[int, ...]]
+def _derive_cudnn_layout_change(
+    launch: Launch, nchw_shapes: Collection[tuple[int, ...]]
 ) -> DerivedInstructions:
     """cuDNN scales each value as it changes the layout: one FMUL. A block moves 32 places of 32
     channels of one image; counted on an H100 (cuDNN 9.19)."""
     fits = {
         prod(shape)
-        for shape in images
+        for shape in nchw_shapes
         if (ceil(shape[2] * shape[3] / 32), ceil(shape[1] / 32), shape[0]) == launch.grid
     }
     if len(fits) != 1:
@@ -301,7 +301,7 @@ def _derive_layout_change(
 
 
 @lru_cache(maxsize=4096)
-def _is_comparing_kernel(name: str) -> bool:
+def _is_comparison_or_fill_kernel(name: str) -> bool:
     return _COMPARES.search(name.lower()) is not None
 
 

@@ -22,40 +22,40 @@ Applies = Callable[[str, Algorithm], bool]
 """Of a kernel's name in lower case and what it says."""
 
 
-def _match_name_parts(*parts: str) -> Applies:
+def _make_name_matcher(*parts: str) -> Applies:
     """A name with one of these words."""
     return lambda name, _: any(part in name for part in parts)
 
 
 RULES: tuple[tuple[Applies, Rule], ...] = (
-    (_match_name_parts("sgemm_", "xmma_gemm_f32f32"), cuda_products.derive_sgemm),
-    (_match_name_parts("splitkreduce"), cuda_products.derive_split_k_reduction),
-    (_match_name_parts("sgemm_largek"), cuda_products.derive_large_k_gemm),
-    (_match_name_parts("globalkernel<"), cuda_products.derive_bias_epilogue),
-    (_match_name_parts("gemmsn_"), cuda_products.derive_small_gemm),
-    (_match_name_parts("gemv2t_kernel_val"), cuda_products.derive_gemv),
-    (_match_name_parts("dot_kernel<float"), cuda_products.derive_dot_product),
+    (_make_name_matcher("sgemm_", "xmma_gemm_f32f32"), cuda_products.derive_sgemm),
+    (_make_name_matcher("splitkreduce"), cuda_products.derive_split_k_reduction),
+    (_make_name_matcher("sgemm_largek"), cuda_products.derive_large_k_gemm),
+    (_make_name_matcher("globalkernel<"), cuda_products.derive_bias_epilogue),
+    (_make_name_matcher("gemmsn_"), cuda_products.derive_small_gemm),
+    (_make_name_matcher("gemv2t_kernel_val"), cuda_products.derive_gemv),
+    (_make_name_matcher("dot_kernel<float"), cuda_products.derive_dot_product),
     (
-        _match_name_parts("_scudnn_", "_convolve_sgemm<float", "xmma_fprop_implicit_gemm_f32f32"),
-        cuda_convolutions.derive_cuda_convolution,
+        _make_name_matcher("_scudnn_", "_convolve_sgemm<float", "xmma_fprop_implicit_gemm_f32f32"),
+        cuda_convolutions.derive_cuda_core_gemm_convolution,
     ),
-    (_match_name_parts("engine<float", "stridedb"), cuda_convolutions.derive_input_gradient),
+    (_make_name_matcher("engine<float", "stridedb"), cuda_convolutions.derive_input_gradient),
     (
         lambda _, algorithm: algorithm.tile is not None and not algorithm.tensor_core,
         cuda_convolutions.derive_weight_gradient,
     ),
-    (_match_name_parts("simt_s"), cuda_convolutions.derive_simt_convolution),
+    (_make_name_matcher("simt_s"), cuda_convolutions.derive_simt_convolution),
     (lambda _, algorithm: not algorithm.tensor_core, cuda_convolutions.derive_winograd_products),
-    (_match_name_parts("cgemm_", "gemm_cf32cf32"), cuda_convolutions.derive_fft_products),
+    (_make_name_matcher("cgemm_", "gemm_cf32cf32"), cuda_convolutions.derive_fft_products),
     (
-        _match_name_parts("2d_grouped_direct_kernel", "conv2d_c1_k1_"),
+        _make_name_matcher("2d_grouped_direct_kernel", "conv2d_c1_k1_"),
         cuda_convolutions.derive_direct_convolution,
     ),
-    (_match_name_parts("conv_depthwise2d_"), cuda_convolutions.derive_depthwise_convolution),
-    (tensor_cores.is_dense_tensor_kernel, tensor_cores.derive_tensor_product),
+    (_make_name_matcher("conv_depthwise2d_"), cuda_convolutions.derive_depthwise_convolution),
+    (tensor_cores.is_dense_tensor_kernel, tensor_cores.derive_tensor_core_gemm),
     (tensor_cores.is_dense_tensor_kernel, tensor_cores.derive_tensor_convolution),
     (
-        _match_name_parts("_kernel_traits<", "collectivemainloop", "fmha_cutlass", "native_sdpa_"),
+        _make_name_matcher("_kernel_traits<", "collectivemainloop", "fmha_cutlass", "native_sdpa_"),
         tensor_cores.derive_attention,
     ),
 )

@@ -26,13 +26,13 @@ from perfctl.orchestrator.counts.counters.work import KernelFlops
 from perfctl.orchestrator.counts.derived.operators import (
     CONVOLUTION_GRADIENTS,
     derive_row_kernel,
-    find_operation_rows,
+    find_operation_rows_and_columns,
 )
 from perfctl.orchestrator.counts.derived.pointwise import (
     derive_foreach_kernel,
     derive_pointwise_kernel,
     list_parameter_sizes,
-    match_tensor_lists,
+    match_foreach_tensor_lists,
 )
 from perfctl.orchestrator.counts.derived.records import (
     TENSOR_FLOP,
@@ -54,8 +54,8 @@ from perfctl.orchestrator.estimate.flops.formulas import (
     CONVOLUTIONS,
     LINEAR,
     Shape,
-    get_left_factor,
-    get_shape,
+    get_left_factor_shape,
+    get_shape_or_empty,
     read_integers_of_attribute,
 )
 from perfctl.orchestrator.statistics import group_by
@@ -104,8 +104,8 @@ MACHINE_CODE = "machine code"
 _OF_CODE = {"FADD": "fadd", "FMUL": "fmul", "FFMA": "ffma", TENSOR_FLOP: "tensor"}
 
 
-def complete_launch_counts(
-    launch: Launch, counts: Mapping[str, float], works: Iterable[LaunchWork], batch: int
+def infer_uncounted_instructions(
+    launch: Launch, counts: Mapping[str, float], candidate_works: Iterable[LaunchWork], batch: int
 ) -> DerivedInstructions | None:
     """All instructions of a launch, from some that were counted; None unless one work alone fits
     what was counted.
@@ -117,12 +117,14 @@ def complete_launch_counts(
     if not counted or counts.get("ffma") is not None:
         return None
     samples = (
-        (work, _find_sample_count(work, batch, value))
-        for work in works
+        (work, _infer_sample_count_from_outputs(work, batch, value))
+        for work in candidate_works
         for value in counted.values()
     )
     fitting = {
-        scale_to_samples(work, batch, number) for work, number in samples if number is not None
+        scale_work_to_sample_count(work, batch, number)
+        for work, number in samples
+        if number is not None
     }
     results = {
         result
@@ -134,7 +136,7 @@ def complete_launch_counts(
     return results.pop() if len(results) == 1 else None
 
 
-def scale_to_samples(work: LaunchWork, batch: int, samples: int) -> LaunchWork:
+def scale_work_to_sample_count(work: LaunchWork, batch: int, samples: int) -> LaunchWork:
     """The work of ``samples`` samples in place of ``batch``."""
     shape = work.shape
     if isinstance(shape, GemmShape):
@@ -142,7 +144,9 @@ def scale_to_samples(work: LaunchWork, batch: int, samples: int) -> LaunchWork:
     return replace(work, shape=replace(shape, batch=shape.batch * samples // batch))
 
 
-def _find_sample_count(work: LaunchWork, batch: int, value: float) -> int | None:
+def _infer_sample_count_from_outputs(
+    work: LaunchWork, batch: int, output_count: float
+) -> int | None:
     """How many samples have ``value`` outputs; None where no whole number has."""
     shape = work.shape
     if isinstance(shape, AttentionShape):
@@ -152,7 +156,7 @@ def _find_sample_count(work: LaunchWork, batch: int, value: float) -> int | None
         if isinstance(shape, ConvShape)
         else shape.batch * shape.m * shape.n
     )
-    number = value * batch / outputs
+    number = output_count * batch / outputs
     return int(number) if number == int(number) and 1 <= number <= LARGEST_BATCH else None
 
 
@@ -180,10 +184,10 @@ def collect_layer_work(ops: Iterable[OpShape]) -> LayerWork:
     is_ordered = True
     for op in ops:
         tensors |= {tuple(shape) for shape in (*op.inputs, *op.outputs) if shape}
-        works = list_products(op)
+        works = list_gemm_conv_attention_work(op)
         turns += works
         is_ordered &= op.calls == 1 or not works
-        if (row_shape := find_operation_rows(op)) is not None:
+        if (row_shape := find_operation_rows_and_columns(op)) is not None:
             rows.add(row_shape)
     products = tuple(dict.fromkeys(turns))
     order = tuple(turns) if is_ordered and len(turns) > 1 else ()
@@ -191,27 +195,28 @@ def collect_layer_work(ops: Iterable[OpShape]) -> LayerWork:
     return LayerWork(products, frozenset(map(prod, tensors)), images, frozenset(rows), order)
 
 
-def list_products(op: OpShape) -> tuple[LaunchWork, ...]:
+def list_gemm_conv_attention_work(op: OpShape) -> tuple[LaunchWork, ...]:
     """The products of one operation: none, one, or the gradients of a convolution."""
-    output = get_shape(op.outputs, 0)
+    output = get_shape_or_empty(op.outputs, 0)
     if op.op in CONVOLUTION_GRADIENTS:
-        return _list_gradient_products(op)
+        return _list_convolution_gradient_work(op)
     if op.op in CONVOLUTIONS:
         source, weight, output = map(
-            pad_to_two_dimensions, (get_shape(op.inputs, 0), get_shape(op.inputs, 1), output)
+            convert_conv1d_shape_to_2d,
+            (get_shape_or_empty(op.inputs, 0), get_shape_or_empty(op.inputs, 1), output),
         )
-        image = read_conv_shape(op, source, weight, output)
-        inside = _count_inside_macs(op, source, weight, output)
+        image = read_forward_conv2d_shape(op, source, weight, output)
+        inside = _count_macs_inside_image(op, source, weight, output)
         return (LaunchWork(image, inside=inside),) if image else ()
     if op.op in LINEAR:
-        factor = get_left_factor(op)
+        factor = get_left_factor_shape(op)
         if not factor or not output:
             return ()
         onto = op.op in ("aten.addmm", "aten._addmm_activation")
         shape = GemmShape(prod(output[:-1]), output[-1], factor[-1])
         return (LaunchWork(shape, onto=onto, direction=str(op.attributes.get("role", "forward"))),)
     if op.op in BATCHED:
-        factor = get_left_factor(op)
+        factor = get_left_factor_shape(op)
         if len(factor) != 3 or len(output) != 3:
             return ()
         shape = GemmShape(output[1], output[2], factor[2], output[0])
@@ -220,12 +225,14 @@ def list_products(op: OpShape) -> tuple[LaunchWork, ...]:
     return (work,) if work else ()
 
 
-def pad_to_two_dimensions(shape: Shape) -> Shape:
+def convert_conv1d_shape_to_2d(shape: Shape) -> Shape:
     """PyTorch runs a 1-D convolution as one of height 1."""
     return (*shape[:2], 1, *shape[2:]) if len(shape) == 3 else shape
 
 
-def read_conv_shape(op: OpShape, source: Shape, weight: Shape, output: Shape) -> ConvShape | None:
+def read_forward_conv2d_shape(
+    op: OpShape, source: Shape, weight: Shape, output: Shape
+) -> ConvShape | None:
     """A 2-d convolution, forward; None for others and transposed ones."""
     if op.attributes.get("transposed") or not len(source) == len(weight) == len(output) == 4:
         return None
@@ -234,12 +241,16 @@ def read_conv_shape(op: OpShape, source: Shape, weight: Shape, output: Shape) ->
     return ConvShape(output[0], source[1], *output[1:], *weight[2:], groups, same_size=same)
 
 
-def _count_inside_macs(op: OpShape, source: Shape, weight: Shape, output: Shape) -> int | None:
-    share = compute_inside_share(op, source, weight, output)
+def _count_macs_inside_image(
+    op: OpShape, source: Shape, weight: Shape, output: Shape
+) -> int | None:
+    share = compute_macs_share_inside_image(op, source, weight, output)
     return None if share is None else round(share * output[0] * prod(output[2:]) * prod(weight))
 
 
-def compute_inside_share(op: OpShape, source: Shape, weight: Shape, output: Shape) -> float | None:
+def compute_macs_share_inside_image(
+    op: OpShape, source: Shape, weight: Shape, output: Shape
+) -> float | None:
     """Taps of a 2-d convolution's filter that fall on the image, of all that paper counts; None
     when not known."""
     steps = [read_integers_of_attribute(op, name) for name in ("stride", "padding", "dilation")]
@@ -261,15 +272,15 @@ def compute_inside_share(op: OpShape, source: Shape, weight: Shape, output: Shap
     return share
 
 
-def _list_gradient_products(op: OpShape) -> tuple[LaunchWork, ...]:
+def _list_convolution_gradient_work(op: OpShape) -> tuple[LaunchWork, ...]:
     """Of a convolution: inputs are grad_output, input and weight. The gradient of the input, at
     stride 1, is a convolution with the channels exchanged; that of the weight multiplies channels
     out by filters, summed over all outputs."""
     grad, source, weight = (
-        pad_to_two_dimensions(get_shape(op.inputs, index)) for index in range(3)
+        convert_conv1d_shape_to_2d(get_shape_or_empty(op.inputs, index)) for index in range(3)
     )
     forward, strides = (
-        read_conv_shape(op, source, weight, grad),
+        read_forward_conv2d_shape(op, source, weight, grad),
         read_integers_of_attribute(op, "stride"),
     )
     if forward is None:
@@ -277,15 +288,17 @@ def _list_gradient_products(op: OpShape) -> tuple[LaunchWork, ...]:
     # where none is stated: an output as large as the input has stride 1
     stride = max(strides) if strides else 1 if source[2:] == grad[2:] else None
     forward = replace(forward, same_size=stride == 1 and source[2:] == grad[2:])
-    inside = _count_inside_macs(op, source, weight, grad)
+    inside = _count_macs_inside_image(op, source, weight, grad)
     mask = (
         read_integers_of_attribute(op, "output_mask")
         or tuple(int(shape is not None) for shape in op.outputs)
         or (1, 1)
     )
     shapes: dict[str, ConvShape | GemmShape] = {
-        "grad_input": replace(forward.input_gradient, out_h=source[2], out_w=source[3]),
-        "grad_weight": forward.weight_gradient,
+        "grad_input": replace(
+            forward.input_gradient_for_equal_sizes, out_h=source[2], out_w=source[3]
+        ),
+        "grad_weight": forward.weight_gradient_gemm,
     }
     return tuple(
         LaunchWork(shape, direction=direction, forward=forward, stride=stride, inside=inside)
@@ -303,7 +316,7 @@ def _read_attention_work(op: OpShape) -> LaunchWork | None:
         return None  # its kernel skips tiles
     # ATen's backward has the gradient of the output before them
     first = int(backward and op.op.startswith("aten."))
-    query, key, value = (get_shape(op.inputs, first + index) for index in range(3))
+    query, key, value = (get_shape_or_empty(op.inputs, first + index) for index in range(3))
     if not len(query) == len(key) == len(value) == 4:
         return None
     batch, heads, queries, width = query
@@ -316,7 +329,7 @@ def _read_attention_work(op: OpShape) -> LaunchWork | None:
 NOTHING_KNOWN = LayerWork((), frozenset())
 
 
-def derive_launches(
+def derive_launch_instructions(
     launches: Sequence[tuple[Kernel, Key | None]],
     ops: Sequence[OpShape],
     capability: str | None = None,
@@ -337,25 +350,27 @@ def derive_launches(
     caches: dict[Key | None, dict[_Facts, DerivedInstructions | None]] = {}
     derived: dict[int, DerivedInstructions] = {}
     products: dict[Key | None, list[tuple[int, _Facts]]] = defaultdict(list)
-    for number, facts, key in _order_launches_by_layer(launches):
+    for number, facts, key in _yield_layer_launches_with_neighbors(launches):
         side = key and (key[0], "forward" if key[1] in ("forward", "recompute") else "backward")
         work = works.get(side, NOTHING_KNOWN)
         if (cache := caches.get(key)) is None:
-            cache = caches[key] = _open_counts_cache(work, capability)
+            cache = caches[key] = _get_shared_counts_cache(work, capability)
         if facts not in cache:
-            cache[facts] = _derive_from_layer_work(_build_launch(*facts), work, capability)
+            cache[facts] = _derive_unambiguous_launch_counts(
+                _build_launch(*facts), work, capability
+            )
         counts, name = cache[facts], facts[0][0]
-        if counts is None and match_tensor_lists(name) is not None:
+        if counts is None and match_foreach_tensor_lists(name) is not None:
             counts = derive_foreach_kernel(_build_launch(*facts), tensors, capability)
         if counts is not None:
             derived[number] = counts
         is_turn = work.turns and key is not None and key[1] != "recompute"
         if is_turn and _is_product_kernel(name):
             products[side].append((number, facts))
-    return derived | _derive_products_by_turn(products, works, derived)
+    return derived | _derive_ambiguous_products_by_order(products, works, derived)
 
 
-def _derive_products_by_turn(
+def _derive_ambiguous_products_by_order(
     products: Mapping[Key | None, Sequence[tuple[int, _Facts]]],
     works: Mapping[Key | None, LayerWork],
     derived: Mapping[int, DerivedInstructions],
@@ -383,7 +398,7 @@ def _is_product_kernel(name: str) -> bool:
     return algorithm.role == "main" and algorithm.family in _PRODUCTS
 
 
-def _order_launches_by_layer(
+def _yield_layer_launches_with_neighbors(
     launches: Sequence[tuple[Kernel, Key | None]],
 ) -> Iterator[tuple[int, _Facts, Key | None]]:
     """(number, launch, layer and direction), each with what the launches before and after it in its
@@ -413,7 +428,7 @@ def _build_launch(
 
 
 @lru_cache(maxsize=256)
-def _open_counts_cache(
+def _get_shared_counts_cache(
     work: LayerWork, capability: str | None
 ) -> dict[_Facts, DerivedInstructions | None]:
     """Launch -> its counts in a layer of this work, as far as somebody asked: runs of one model ask
@@ -421,7 +436,7 @@ def _open_counts_cache(
     return {}
 
 
-def _derive_from_layer_work(
+def _derive_unambiguous_launch_counts(
     launch: Launch, work: LayerWork, capability: str | None
 ) -> DerivedInstructions | None:
     """The counts of a launch, where all products that its grid fits say the same, or those that its
@@ -433,7 +448,11 @@ def _derive_from_layer_work(
     ]
     results = {result for _, result in by_product}
     if _has_different_counts(results):
-        results = {result for product, result in by_product if _has_stated_layout(launch, product)}
+        results = {
+            result
+            for product, result in by_product
+            if _is_layout_consistent_with_work(launch, product)
+        }
     if _has_different_counts(results):
         return None
     if results:
@@ -448,7 +467,7 @@ def _has_different_counts(results: Iterable[DerivedInstructions]) -> bool:
     return len({(result.ffma, result.fmul, result.fadd, result.tensor) for result in results}) > 1
 
 
-def _has_stated_layout(launch: Launch, work: LaunchWork) -> bool:
+def _is_layout_consistent_with_work(launch: Launch, work: LaunchWork) -> bool:
     """Whether a product of a Linear layer has the layout that its kernel's name states: only the
     weight's gradient is a sum over rows of both factors, which cuBLAS calls nt."""
     layout = _LAYOUT.search((launch.before or launch).name.lower())
@@ -457,7 +476,9 @@ def _has_stated_layout(launch: Launch, work: LaunchWork) -> bool:
     return (layout[1] == "nt") == (work.direction == "grad_weight")
 
 
-def derive_from_code_counts(rows: Iterable[DerivedCount]) -> dict[int, DerivedInstructions]:
+def build_instructions_from_code_counts(
+    rows: Iterable[DerivedCount],
+) -> dict[int, DerivedInstructions]:
     """Launch -> instructions that perfctl 1.0.0 read from its kernel's code.
 
     None for a launch with a lower bound, or with arithmetic in other types than fp32 and
@@ -498,7 +519,7 @@ class RuleCoverage:
     chips: tuple[str, ...]
 
 
-def measure_rule_coverage(
+def compute_rule_kernel_time_coverage(
     kernels: Iterable[Kernel], derived: Mapping[int, DerivedInstructions]
 ) -> RuleCoverage | None:
     """None where no launch has a duration, or no product a rule."""
@@ -518,7 +539,7 @@ def measure_rule_coverage(
     return RuleCoverage(ruled / total, verified_ns / ruled, within, tuple(chips))
 
 
-def convert_to_flops(derivation: DerivedInstructions) -> KernelFlops:
+def convert_instructions_to_flops(derivation: DerivedInstructions) -> KernelFlops:
     """The launch's FLOPs by path, all of them derived."""
     rule = f"{derivation.rule} ({describe_rule_error(derivation.family)})"
     nothing = Figure(0, "derived", rule)
@@ -539,7 +560,7 @@ def convert_to_flops(derivation: DerivedInstructions) -> KernelFlops:
     return KernelFlops(fp32, nothing, nothing, tensor, total, types)
 
 
-def convert_to_counter_values(derived: DerivedInstructions) -> dict[str, float | None]:
+def convert_instructions_to_counter_values(derived: DerivedInstructions) -> dict[str, float | None]:
     """The launch's instructions under the names of the counters that would have counted them."""
     values: dict[str, float | None] = {
         f"sm__{make_instruction_counter_name(name)}": value

@@ -90,7 +90,7 @@ Cover = tuple[int, int, int, int]
 """Tile sides along rows and columns, and how many tiles are computed along each."""
 
 
-def derive_tensor_product(
+def derive_tensor_core_gemm(
     launch: Launch, algorithm: Algorithm, work: LaunchWork
 ) -> DerivedInstructions | None:
     """Products on tensor cores: tiles of the shape x m x n x the sum in whole steps, 2 FLOPs each
@@ -98,8 +98,12 @@ def derive_tensor_product(
     shape = work.shape
     if not isinstance(shape, GemmShape) or algorithm.family != "gemm":
         return None
-    return _derive_tiles(
-        launch, algorithm, shape, f"tensor product, {_name_instruction(algorithm)}", shape.k
+    return _derive_padded_tile_flops(
+        launch,
+        algorithm,
+        shape,
+        f"tensor product, {_describe_tensor_instruction(algorithm)}",
+        shape.k,
     )
 
 
@@ -113,7 +117,7 @@ def is_dense_tensor_kernel(name: str, algorithm: Algorithm) -> bool:
     )
 
 
-def _name_instruction(algorithm: Algorithm) -> str:
+def _describe_tensor_instruction(algorithm: Algorithm) -> str:
     return (
         algorithm.instruction
         or algorithm.architecture
@@ -122,21 +126,21 @@ def _name_instruction(algorithm: Algorithm) -> str:
     )
 
 
-def _derive_tiles(
+def _derive_padded_tile_flops(
     launch: Launch,
     algorithm: Algorithm,
     shape: GemmShape,
     family: str,
-    sum_words: int,
-    deep: int | None = None,
-    sides: tuple[str, str] = ("", ""),
+    unpadded_depth: int,
+    padded_depth: int | None = None,
+    row_and_column_labels: tuple[str, str] = ("", ""),
 ) -> DerivedInstructions | None:
     """``deep``: the sum with its padding where the caller knows it, else whole steps of
     each part. ``sides``: what lies along rows and columns, in words."""
     by_macs = {}
-    for cover, split in _list_tile_covers(launch, algorithm, shape):
-        depths = _list_padded_depths(launch.name.lower(), algorithm, shape.k, split)
-        for padded in [deep] if deep is not None else depths:
+    for cover, split in _list_tile_covers_and_splits(launch, algorithm, shape):
+        depths = _list_padded_k_lengths(launch.name.lower(), algorithm, shape.k, split)
+        for padded in [padded_depth] if padded_depth is not None else depths:
             by_macs[shape.batch * cover[0] * cover[1] * cover[2] * cover[3] * padded] = (
                 cover,
                 split,
@@ -153,14 +157,15 @@ def _derive_tiles(
     return DerivedInstructions(
         family,
         f"{times}{cover[2]:,} x {cover[3]:,} tiles of {cover[0]} x {cover[1]} for "
-        f"{f'{shape.m:,} {sides[0]}'.strip()} x {f'{shape.n:,} {sides[1]}'.strip()} x (sum of "
-        f"{sum_words:,}{parts}, padded to {padded:,}) x 2{repeats} = {flops:,} FLOP",
+        f"{f'{shape.m:,} {row_and_column_labels[0]}'.strip()} x "
+        f"{f'{shape.n:,} {row_and_column_labels[1]}'.strip()} x (sum of "
+        f"{unpadded_depth:,}{parts}, padded to {padded:,}) x 2{repeats} = {flops:,} FLOP",
         tensor=flops,
         math=algorithm.math,
     )
 
 
-def _list_padded_depths(name: str, algorithm: Algorithm, k: int, split: int) -> list[int]:
+def _list_padded_k_lengths(name: str, algorithm: Algorithm, k: int, split: int) -> list[int]:
     """The sum as it is computed, likeliest first.
 
     Parts of a convolution's sum, and of cuBLAS's since Hopper, all take as many steps, the last one
@@ -191,7 +196,7 @@ class _KernelNameFacts(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _read_kernel_name(name: str) -> _KernelNameFacts:
+def _parse_kernel_scheduling_facts(name: str) -> _KernelNameFacts:
     lowered = name.lower()
     match = _CLUSTER.search(lowered)
     sides = [int(side) for side in match.groups() if side] if match else []
@@ -203,12 +208,12 @@ def _read_kernel_name(name: str) -> _KernelNameFacts:
     )
 
 
-def _list_tile_covers(
+def _list_tile_covers_and_splits(
     launch: Launch, algorithm: Algorithm, shape: GemmShape
 ) -> Iterator[tuple[Cover, int]]:
     """(tiles, parts of the sum) that name, grid and cluster allow. A cluster is computed whole.
     The launch states its size; only a name states how it lies: cuBLAS's 1x2 is launched as 2x1."""
-    facts = _read_kernel_name(launch.name)
+    facts = _parse_kernel_scheduling_facts(launch.name)
     is_convolution = algorithm.family == "conv" and facts.is_persistent
     covers = _list_tile_orientations(
         launch.name, launch.cluster, algorithm.tile, shape, is_convolution
@@ -240,7 +245,7 @@ def _list_tile_covers(
 @lru_cache(maxsize=4096)
 def _list_tile_orientations(
     name: str,
-    launched: tuple[int, int] | None,
+    launched_cluster: tuple[int, int] | None,
     tile: tuple[int, int, int | None] | None,
     shape: GemmShape,
     is_convolution: bool,
@@ -249,11 +254,11 @@ def _list_tile_orientations(
     tile's first side lies along the outputs in most kernels; in convolutions along the rows. In
     those and in nvjet, a cluster lies only where there are tiles for all of its blocks.
     ``launched``: the cluster of the launch."""
-    facts = _read_kernel_name(name)
+    facts = _parse_kernel_scheduling_facts(name)
     m, n = (tile or (0, 0, None))[:2]
-    cluster = facts.cluster or launched or (1, 1)
+    cluster = facts.cluster or launched_cluster or (1, 1)
     lies = [((n, m), cluster[::-1]), ((m, n), cluster)]
-    if facts.cluster is None and launched is not None:
+    if facts.cluster is None and launched_cluster is not None:
         lies += [((n, m), cluster), ((m, n), cluster[::-1])]
     covers: dict[Cover, None] = {}
     for sides, along in lies:
@@ -271,7 +276,11 @@ def _list_tile_orientations(
 
 @lru_cache(maxsize=16384)
 def count_split_k_parts(
-    grid: Grid, rows: int, columns: int, batch: int = 1, one_dimension: bool = False
+    grid: Grid,
+    row_tiles: int,
+    column_tiles: int,
+    batch: int = 1,
+    allows_split_along_x: bool = False,
 ) -> int | None:
     """How often the sum is split by this grid of rows x columns tiles; None where the grid is not
     of these tiles.
@@ -280,17 +289,17 @@ def count_split_k_parts(
     x; z holds products and parts.
     """
     x, y, z = grid
-    is_laid = (x * y == rows * columns and 1 in (x, y)) or any(
+    is_laid = (x * y == row_tiles * column_tiles and 1 in (x, y)) or any(
         b >= fewest and x == a * s and y == ceil(b / s)
-        for a, b in ((rows, columns), (columns, rows))
+        for a, b in ((row_tiles, column_tiles), (column_tiles, row_tiles))
         for s, fewest in _SWIZZLES.items()
     )
     if is_laid and z % batch == 0:
         return z // batch
-    tiles = rows * columns * batch
+    tiles = row_tiles * column_tiles * batch
     if x * y * z == tiles:
         return 1
-    return x // tiles if one_dimension and y == z == 1 and x % tiles == 0 else None
+    return x // tiles if allows_split_along_x and y == z == 1 and x % tiles == 0 else None
 
 
 def derive_tensor_convolution(
@@ -311,13 +320,15 @@ def derive_tensor_convolution(
     if algorithm.family != "conv" or forward.groups != 1 or not step:
         return None
     if algorithm.direction == "grad_weight":
-        gemm = _shape_weight_gradient(launch.name.lower(), algorithm, forward)
+        gemm = _build_padded_weight_gradient_gemm(launch.name.lower(), algorithm, forward)
         family = "tensor convolution, gradient of the weight"
         if gemm is None:
             return None
         filled = f" filled up to {gemm.n:,}" if gemm.n != forward.macs_per_output else ""
         sides = "channels", f"weights ({forward.macs_per_output:,} of a channel{filled})"
-        return _derive_tiles(launch, algorithm, gemm, family, gemm.k, sides=sides)
+        return _derive_padded_tile_flops(
+            launch, algorithm, gemm, family, gemm.k, row_and_column_labels=sides
+        )
     if not isinstance(shape, ConvShape) or (gradient and work.stride != 1):
         return None  # with a stride, positions of the filter are skipped
     positions, channels = shape.kernel_h * shape.kernel_w, shape.in_channels
@@ -326,12 +337,14 @@ def derive_tensor_convolution(
     gemm = GemmShape(shape.output_positions, shape.out_channels, positions * channels)
     family = "tensor convolution, gradient of the input" if gradient else "tensor convolution"
     sides = "inputs" if gradient else "outputs", "channels"
-    return _derive_tiles(
+    return _derive_padded_tile_flops(
         launch, algorithm, gemm, family, gemm.k, positions * round_up(channels, step), sides
     )
 
 
-def _shape_weight_gradient(name: str, algorithm: Algorithm, forward: ConvShape) -> GemmShape | None:
+def _build_padded_weight_gradient_gemm(
+    name: str, algorithm: Algorithm, forward: ConvShape
+) -> GemmShape | None:
     """Return the product whose results are the weights: channels out by the weights of a channel,
     summed over all outputs.
 
@@ -348,7 +361,7 @@ def _shape_weight_gradient(name: str, algorithm: Algorithm, forward: ConvShape) 
         channels = round_up(channels, load)
     elif channels % load:
         return None
-    return replace(forward.weight_gradient, n=positions * channels)
+    return replace(forward.weight_gradient_gemm, n=positions * channels)
 
 
 class _AttentionTile(NamedTuple):
@@ -374,15 +387,15 @@ def derive_attention(
     if not algorithm.tensor_core:
         return None
     tile = _parse_attention_tile(name, shape)
-    if tile is None or not _has_fitting_grid(launch, shape, tile):
+    if tile is None or not _has_plausible_attention_grid(launch, shape, tile):
         return None
-    return _derive_attention_tiles(tile, algorithm, shape)
+    return _derive_attention_tile_flops(tile, algorithm, shape)
 
 
-def _derive_attention_tiles(
+def _derive_attention_tile_flops(
     tile: _AttentionTile, algorithm: Algorithm, shape: AttentionShape
 ) -> DerivedInstructions:
-    tiles = count_attention_tiles(shape, tile.m, tile.n, tile.causal)
+    tiles = count_attention_tiles_per_head(shape, tile.m, tile.n, tile.causal)
     both = tile.width, tile.value_width
     depth = 3 * both[0] + 2 * both[1] if shape.backward else sum(both)
     flops = 2 * shape.batch * shape.heads * tiles * tile.m * tile.n * depth
@@ -396,20 +409,28 @@ def _derive_attention_tiles(
     )
 
 
-def count_attention_tiles(shape: AttentionShape, m: int, n: int, causal: bool) -> int:
+def count_attention_tiles_per_head(
+    shape: AttentionShape, query_tile: int, key_tile: int, causal: bool
+) -> int:
     """Tiles of m queries by n keys that one head computes; the mask's diagonal ends at the
     last key."""
-    rows, columns = ceil(shape.queries / m), ceil(shape.keys / n)
+    rows, columns = ceil(shape.queries / query_tile), ceil(shape.keys / key_tile)
     if not causal:
         return rows * columns
-    return sum(ceil(max(last, 0) / n) for last in _list_keys_reached(shape, m))
+    return sum(
+        ceil(max(last, 0) / key_tile) for last in _list_keys_per_query_tile(shape, query_tile)
+    )
 
 
-def _list_keys_reached(shape: AttentionShape, m: int, top_left: bool = False) -> list[int]:
+def _list_keys_per_query_tile(
+    shape: AttentionShape, query_tile: int, mask_starts_top_left: bool = False
+) -> list[int]:
     """Keys that each row of tiles reaches under a causal mask."""
-    shift = 0 if top_left else shape.keys - shape.queries
-    rows = ceil(shape.queries / m)
-    return [min(min((row + 1) * m, shape.queries) + shift, shape.keys) for row in range(rows)]
+    shift = 0 if mask_starts_top_left else shape.keys - shape.queries
+    rows = ceil(shape.queries / query_tile)
+    return [
+        min(min((row + 1) * query_tile, shape.queries) + shift, shape.keys) for row in range(rows)
+    ]
 
 
 def _parse_attention_tile(name: str, shape: AttentionShape) -> _AttentionTile | None:
@@ -440,7 +461,7 @@ def _parse_attention_tile(name: str, shape: AttentionShape) -> _AttentionTile | 
         family, causal = "cuDNN attention", False
         m, n, width = (int(side) for side in match.groups()[1:])
         value_width = width
-        areas = {count_attention_tiles(shape, *sides, False) for sides in ((m, n), (n, m))}
+        areas = {count_attention_tiles_per_head(shape, *sides, False) for sides in ((m, n), (n, m))}
         if shape.backward and len(areas) > 1:
             return None
     else:
@@ -451,7 +472,9 @@ def _parse_attention_tile(name: str, shape: AttentionShape) -> _AttentionTile | 
     return _AttentionTile(family, m, n, width, value_width, causal)
 
 
-def _has_fitting_grid(launch: Launch, shape: AttentionShape, tile: _AttentionTile) -> bool:
+def _has_plausible_attention_grid(
+    launch: Launch, shape: AttentionShape, tile: _AttentionTile
+) -> bool:
     """Flash attention 2: rows (keys backward) x batch x heads. Others are persistent, or their grid
     is not known."""
     if launch.grid is None or tile.family != "flash attention" or "compute_attn" in launch.name:
@@ -488,9 +511,9 @@ def _derive_efficient_attention(
         return None
     step = SIMT_STEP if simt else TENSOR_STEP
     macs = (
-        _count_backward_macs(shape, m, n, step, int(kind[1:]))
+        _count_backward_macs_per_head(shape, m, n, step, int(kind[1:]))
         if way == "b"
-        else _count_forward_macs(shape, m, n, step, kind)
+        else _count_forward_macs_per_head(shape, m, n, step, kind)
     )
     if macs is None:
         return None
@@ -513,21 +536,23 @@ def _derive_efficient_attention(
     )
 
 
-def _count_forward_macs(shape: AttentionShape, m: int, n: int, step: int, kind: str) -> int | None:
+def _count_forward_macs_per_head(
+    shape: AttentionShape, query_tile: int, key_tile: int, step: int, kind: str
+) -> int | None:
     """Multiply-adds of a head: scores, and probabilities by values."""
-    if kind == "rf" and shape.value_width > n:
+    if kind == "rf" and shape.value_width > key_tile:
         return None
-    values = n if kind == "rf" else round_up(shape.value_width, n)
+    values = key_tile if kind == "rf" else round_up(shape.value_width, key_tile)
     rows = (
-        _list_keys_reached(shape, m, top_left=True)
+        _list_keys_per_query_tile(shape, query_tile, mask_starts_top_left=True)
         if shape.causal
-        else [shape.keys] * ceil(shape.queries / m)
+        else [shape.keys] * ceil(shape.queries / query_tile)
     )
     return sum(
-        m
+        query_tile
         * (
-            round_up(keys, n) * round_up(shape.width, step)
-            + values * _round_last_tile_up(keys, n, step)
+            round_up(keys, key_tile) * round_up(shape.width, step)
+            + values * _round_last_tile_up(keys, key_tile, step)
         )
         for keys in rows
     )
@@ -538,23 +563,29 @@ def _round_last_tile_up(length: int, tile: int, step: int) -> int:
     return length // tile * tile + round_up(length % tile, step)
 
 
-def _count_backward_macs(
-    shape: AttentionShape, i: int, j: int, step: int, widest: int
+def _count_backward_macs_per_head(
+    shape: AttentionShape, query_tile: int, key_tile: int, step: int, max_width: int
 ) -> int | None:
     """Multiply-adds of a head: scores and their gradients in tiles of i queries by j keys, then
     gradients of V, Q and K."""
-    if max(shape.width, shape.value_width) > widest:
+    if max(shape.width, shape.value_width) > max_width:
         return None
     total = 0
-    for key in range(0, shape.keys, j):
-        keys = min(j, shape.keys - key)
-        for query in range(key // i * i if shape.causal else 0, shape.queries, i):
-            queries = min(i, shape.queries - query)
-            total += i * j * (round_up(shape.width, step) + round_up(shape.value_width, step))
+    for key in range(0, shape.keys, key_tile):
+        keys = min(key_tile, shape.keys - key)
+        for query in range(
+            key // query_tile * query_tile if shape.causal else 0, shape.queries, query_tile
+        ):
+            queries = min(query_tile, shape.queries - query)
             total += (
-                j
-                * round_up(queries, step)
-                * (round_up(shape.value_width, i) + round_up(shape.width, i))
+                query_tile
+                * key_tile
+                * (round_up(shape.width, step) + round_up(shape.value_width, step))
             )
-            total += i * round_up(keys, step) * round_up(shape.width, j)
+            total += (
+                key_tile
+                * round_up(queries, step)
+                * (round_up(shape.value_width, query_tile) + round_up(shape.width, query_tile))
+            )
+            total += query_tile * round_up(keys, step) * round_up(shape.width, key_tile)
     return total

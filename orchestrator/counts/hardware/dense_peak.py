@@ -15,7 +15,7 @@ SPARSE = 0.005
 """How near to twice a dense peak a figure is taken for the sparse one."""
 A100 = 312e12
 """Dense bf16 of the A100: torchtitan takes it for every device that it does not know
-(get_peak_flops)."""
+(get_peak_flops_or_raise)."""
 
 
 def find_dense_peak(
@@ -38,7 +38,7 @@ def find_dense_peak(
                 "`device` or `peak_tflops` is needed",
                 "For example `device` H100, or `peak_tflops` 275 for a TPU v4",
             )
-        _refuse_sparse_peak(peak_flops, precision, path)
+        _raise_if_sparse_gpu_peak(peak_flops, precision, path)
         source = f"{peak_flops / 1e12:,.1f} TFLOP/s, as given"
         return DevicePeak(peak_flops, source, _list_mistaken_peaks(peak_flops, path, None)), ()
     try:
@@ -57,7 +57,7 @@ def find_dense_peak(
         )
     name, notes = device_.machine.name, [device_.note] if device_.note else []
     if dense is not None and peak_flops is not None:
-        _refuse_multiple_of_dense(peak_flops, dense, name, precision, "Leave `peak_tflops` out")
+        _raise_if_sparse_multiple(peak_flops, dense, name, precision, "Leave `peak_tflops` out")
         if abs(peak_flops / dense - 1) > SPARSE:
             notes.append(
                 f"peak: {peak_flops / 1e12:,.1f} TFLOP/s as given; the table has "
@@ -69,11 +69,13 @@ def find_dense_peak(
     return DevicePeak(used, source, _list_mistaken_peaks(used, path, table)), tuple(notes)
 
 
-def _refuse_sparse_peak(peak_flops: float, precision: str, path: str) -> None:
+def _raise_if_sparse_gpu_peak(peak_flops: float, precision: str, math_path: str) -> None:
     """A peak without a device that is the sparse one of an NVIDIA data centre GPU, and the dense
     peak of none."""
     dense = {
-        gpu: peak for gpu in machines.GPUS if (peak := machines.compute_peak_flops(gpu).get(path))
+        gpu: peak
+        for gpu in machines.GPUS
+        if (peak := machines.compute_peak_flops(gpu).get(math_path))
     }
     if any(abs(peak_flops / peak - 1) < SPARSE for peak in dense.values()):
         return
@@ -81,10 +83,10 @@ def _refuse_sparse_peak(peak_flops: float, precision: str, path: str) -> None:
         # a consumer GPU's could be another accelerator's dense peak
         if machines.classify_gpu(gpu).startswith("data centre"):
             remedy = f"Use `device` '{gpu.name}', or give its dense peak"
-            _refuse_multiple_of_dense(peak_flops, peak, gpu.name, precision, remedy)
+            _raise_if_sparse_multiple(peak_flops, peak, gpu.name, precision, remedy)
 
 
-def _refuse_multiple_of_dense(
+def _raise_if_sparse_multiple(
     peak_flops: float, dense: float, name: str, precision: str, remedy: str
 ) -> None:
     for times, label in ((2, "twice its"), (4, "in FP8, four times its")):
@@ -98,12 +100,12 @@ def _refuse_multiple_of_dense(
 
 
 def _list_mistaken_peaks(
-    peak: float, path: str, table: Mapping[str, float] | None
+    peak: float, math_path: str, table: Mapping[str, float] | None
 ) -> tuple[tuple[str, float], ...]:
     half = "half of the dense peak (OLMo-core on the A100 before pull request 614)"
     slips = {"the sparse peak, twice the dense one": 2 * peak, half: peak / 2}
     tf32 = (table or {}).get("tensor tf32")
-    if tf32 and path in ("tensor bf16", "tensor fp16"):
+    if tf32 and math_path in ("tensor bf16", "tensor fp16"):
         label = "the TF32 peak (torchtitan issue 668)"
         if abs(tf32 / peak * 2 - 1) <= SPARSE:
             label = f"{half}, or {label}"

@@ -74,10 +74,12 @@ class Architecture:
     """Process of the generation's chips, as its maker names it (NVIDIA's architecture papers; TSMC
     4N is 4 nm); None: not known."""
 
-    def compute_core_peaks(self, cycles_per_second: float) -> dict[str, float]:
+    def compute_non_tensor_peak_flops(self, sm_cycles_per_second: float) -> dict[str, float]:
         """Return path -> FLOP/s without tensor cores, of SMs x clock."""
         rates = {"fp32": self.fp32, "fp64": self.fp64, "fp16": self.fp16}
-        return {path: rate * cycles_per_second for path, rate in rates.items() if rate is not None}
+        return {
+            path: rate * sm_cycles_per_second for path, rate in rates.items() if rate is not None
+        }
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -127,12 +129,14 @@ ARCHITECTURES = tuple(Architecture(**row) for row in _TABLE["architectures"])
 _BY_CAPABILITY = {item.capability: item for item in ARCHITECTURES}
 
 
-def _load_gpus(part: str) -> tuple[Gpu, ...]:
-    return tuple(Gpu(**{**row, "source": _TABLE["sources"][row["source"]]}) for row in _TABLE[part])
+def _load_gpu_table(table_key: str) -> tuple[Gpu, ...]:
+    return tuple(
+        Gpu(**{**row, "source": _TABLE["sources"][row["source"]]}) for row in _TABLE[table_key]
+    )
 
 
-GPUS = _load_gpus("gpus")
-AMD = _load_gpus("amd")
+GPUS = _load_gpu_table("gpus")
+AMD = _load_gpu_table("amd")
 
 
 @lru_cache(maxsize=256)
@@ -143,7 +147,7 @@ def find_gpu_product(name: str | None) -> Gpu | None:
     return match if match is not None and (match.laptop or not is_slice_or_laptop(name)) else None
 
 
-def list_gpu_candidates(name: str | None) -> tuple[Gpu, ...]:
+def list_ambiguous_gpu_candidates(name: str | None) -> tuple[Gpu, ...]:
     """Products that a name without form factor or memory may mean ("Tesla V100": three); empty if
     :func:`find` has one."""
     if find_gpu_product(name) is not None or is_slice_or_laptop(name):
@@ -167,7 +171,7 @@ def is_laptop_gpu(name: str | None) -> bool:
     return bool(re.search(r"laptop|mobile|max-q(?! workstation)", (name or "").lower()))
 
 
-def find_architecture(capability: str | None) -> Architecture | None:
+def find_architecture_by_capability(capability: str | None) -> Architecture | None:
     return _BY_CAPABILITY.get(capability or "")
 
 
@@ -176,7 +180,7 @@ def compute_peak_flops(gpu: Gpu) -> dict[str, float]:
     chip = gpu.architecture
     plain = gpu.sms * gpu.boost_mhz * 1e6
     tensor = gpu.sms * (gpu.tensor_mhz or gpu.boost_mhz) * 1e6
-    flops = chip.compute_core_peaks(plain)
+    flops = chip.compute_non_tensor_peak_flops(plain)
     if gpu.fp64 is not None:
         flops["fp64"] = gpu.fp64 * plain
     rates = chip.tensor if gpu.tensor is None else gpu.tensor
@@ -227,7 +231,7 @@ def classify_gpu(gpu: Gpu) -> str:
 BOARDS = tuple(Board(gpu, size) for gpu in (*GPUS, *AMD) for size in gpu.memory_gb)
 
 
-def _split_device_name(text: str) -> tuple[frozenset[str], frozenset[str]]:
+def _split_chip_and_form_factor(text: str) -> tuple[frozenset[str], frozenset[str]]:
     """(words of the chip, words of form factor and memory), lower case, without makers' and
     series' names."""
     cleaned = re.sub(r"(?<![a-z0-9])(\d+) ?g(?:i?b)?\b", r"\1gb", text.lower())
@@ -244,17 +248,17 @@ def _split_device_name(text: str) -> tuple[frozenset[str], frozenset[str]]:
     )
 
 
-def list_name_words(name: str) -> frozenset[str]:
+def extract_device_name_tokens(name: str) -> frozenset[str]:
     """Words of a device's name that tell products apart: chip, form factor and memory,
     lower case."""
-    return frozenset().union(*_split_device_name(name))
+    return frozenset().union(*_split_chip_and_form_factor(name))
 
 
 @lru_cache(maxsize=1024)
 def find_boards(name: str) -> tuple[Board, ...]:
     """The boards that a name may mean, in table order: "A100" four, "T4" one, "A11" none; none for
     slices and most laptop GPUs."""
-    chip, form = _split_device_name(name)
+    chip, form = _split_chip_and_form_factor(name)
     sizes = {int(part[:-2]) for part in form if part.endswith("gb")}
     exact = find_gpu_product(name)
     if exact is None and is_slice_or_laptop(name):
@@ -266,7 +270,7 @@ def find_boards(name: str) -> tuple[Board, ...]:
     forms = {part for part in form if not part.startswith("hbm")}
     boards = []
     for board in BOARDS:
-        its_chip, its_form = _split_device_name(board.name)
+        its_chip, its_form = _split_chip_and_form_factor(board.name)
         its_form |= {f"{board.memory_gb}gb"}
         if chip == its_chip and all(
             any(its.startswith(part) for its in its_form) for part in forms
@@ -275,7 +279,7 @@ def find_boards(name: str) -> tuple[Board, ...]:
     return tuple(boards)
 
 
-def choose_board(boards: Iterable[Board]) -> Board:
+def choose_sxm_or_smallest_board(boards: Iterable[Board]) -> Board:
     """One of several boards, by ``CHOICE_RULE``. Raises ValueError for none."""
     return min(boards, key=lambda board: ("SXM" not in board.gpu.name, board.memory_gb))
 
@@ -285,7 +289,9 @@ def suggest_board_names(name: str) -> tuple[str, ...]:
     spelled: dict[str, str] = {}
     for board in BOARDS:
         spelled.setdefault(board.gpu.name.lower(), board.name)
-        spelled.setdefault(" ".join(sorted(_split_device_name(board.gpu.name)[0])), board.name)
+        spelled.setdefault(
+            " ".join(sorted(_split_chip_and_form_factor(board.gpu.name)[0])), board.name
+        )
     close = get_close_matches(" ".join(name.lower().split()), spelled, 8, 0.5)
     return tuple(dict.fromkeys(spelled[spelling] for spelling in close))[:4]
 
@@ -370,7 +376,7 @@ def find_device(name: str) -> Device:
         if is_slice_or_laptop(name):
             problem = "a slice of a GPU, or a laptop GPU that the table does not have"
         raise DeviceError(f"`device`: '{name}' is {problem}", remedy)
-    board = choose_board(boards)
+    board = choose_sxm_or_smallest_board(boards)
     note = None
     if len(boards) > 1:
         names = ", ".join(other.name for other in boards if other != board)
@@ -480,8 +486,8 @@ def format_machine_name(device: str, kind: str, threads: int | None = None) -> s
     return f"{device}, {threads} thread{'s' * (threads != 1)}" if threads else device
 
 
-def parse_thread_count(cpu: str, machine: str) -> int | None:
+def parse_machine_name_thread_count(cpu_name: str, machine_name: str) -> int | None:
     """Threads in the name of a machine with this CPU; None for another machine, or
     without threads."""
-    match = re.fullmatch(r"(.*), (\d+) threads?", machine)
-    return int(match[2]) if match is not None and match[1] == cpu else None
+    match = re.fullmatch(r"(.*), (\d+) threads?", machine_name)
+    return int(match[2]) if match is not None and match[1] == cpu_name else None

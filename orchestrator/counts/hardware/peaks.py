@@ -69,10 +69,10 @@ class DevicePeaks:
     def has_flop_peaks(self) -> bool:
         return bool(self.flops)
 
-    def compute_ridge_point(self, path: str) -> float | None:
+    def compute_ridge_point(self, math_path: str) -> float | None:
         """FLOPs per byte at which the roofs of ``path`` and memory meet; None if one is
         not known."""
-        peak = self.flops.get(path)
+        peak = self.flops.get(math_path)
         return peak / self.bandwidth if peak and self.bandwidth else None
 
 
@@ -98,13 +98,13 @@ def find_peaks(device: Device | None, measured: Sequence[DevicePeaks] = ()) -> D
         return DevicePeaks(
             name, source, "published", machines.compute_peak_flops(gpu), gpu.bandwidth_gbs * 1e9
         )
-    return _derive_peaks(name, device)
+    return _compute_peaks_from_recorded_clock(name, device)
 
 
-def add_cache_peaks(
+def add_cache_and_rescale_peaks(
     peaks: DevicePeaks,
     device: Device | None,
-    per_cycle: Mapping[str, float],
+    bytes_per_cycle_by_counter: Mapping[str, float],
     recorded_hz: float | None = None,
 ) -> DevicePeaks:
     """``peaks`` with the roofs of L1 and L2: bytes in a cycle x clock, at the clock that the FLOP
@@ -132,9 +132,11 @@ def add_cache_peaks(
     clock_text = f"{clock / 1e6:.0f} MHz"
     caches = {
         counter: CachePeak(most * clock, f"{most:,.0f} B per cycle from the report x {clock_text}")
-        for counter, most in per_cycle.items()
+        for counter, most in bytes_per_cycle_by_counter.items()
     }
-    chip = machines.find_architecture(gpu.capability if gpu else device.compute_capability)
+    chip = machines.find_architecture_by_capability(
+        gpu.capability if gpu else device.compute_capability
+    )
     sms = gpu.sms if gpu else device.sm_count
     if chip is not None and chip.l1_bytes and sms:
         caches["L1"] = CachePeak(
@@ -146,15 +148,15 @@ def add_cache_peaks(
     return replace(peaks, caches=caches)
 
 
-def _derive_peaks(name: str, device: Device) -> DevicePeaks:
+def _compute_peaks_from_recorded_clock(name: str, device: Device) -> DevicePeaks:
     """From SMs x clock of the record, for the paths that all chips of the compute capability share.
 
     No roof is chosen among several products that the name may mean: they differ by up to a third.
     """
-    chip = machines.find_architecture(device.compute_capability)
+    chip = machines.find_architecture_by_capability(device.compute_capability)
     sliced = machines.is_slice_or_laptop(device.name)
     if chip is None or not device.sm_count or not device.clock_hz or sliced:
-        may_be = [gpu.name for gpu in machines.list_gpu_candidates(device.name)]
+        may_be = [gpu.name for gpu in machines.list_ambiguous_gpu_candidates(device.name)]
         part = (
             "a laptop GPU, whose vendor sets its clock,"
             if machines.is_laptop_gpu(device.name)
@@ -169,7 +171,7 @@ def _derive_peaks(name: str, device: Device) -> DevicePeaks:
         if may_be:
             reason = f'"{name}" may be {", ".join(may_be[:-1])} or {may_be[-1]}, whose peaks differ'
         return DevicePeaks(name, "", "none", reason=f"{reason}; {MEASURE}")
-    flops = chip.compute_core_peaks(device.sm_count * device.clock_hz)
+    flops = chip.compute_non_tensor_peak_flops(device.sm_count * device.clock_hz)
     is_amd = chip.capability.startswith("gfx")
     units, kind = (
         ("CUs", device.compute_capability) if is_amd else ("SMs", f"CC {device.compute_capability}")
@@ -255,13 +257,13 @@ def _has_contradicting_names(name_a: str, other: str) -> bool:
     ours, theirs = _list_possible_gpus(name_a), _list_possible_gpus(other)
     if ours and theirs:
         return not {gpu.name for gpu in ours} & {gpu.name for gpu in theirs}
-    name_parts = [machines.list_name_words(name) for name in (name_a, other)]
+    name_parts = [machines.extract_device_name_tokens(name) for name in (name_a, other)]
     return not (name_parts[0] <= name_parts[1] or name_parts[1] <= name_parts[0])
 
 
 def _list_possible_gpus(name: str) -> Sequence[Gpu]:
     gpu = machines.find_gpu_product(name)
-    return (gpu,) if gpu is not None else machines.list_gpu_candidates(name)
+    return (gpu,) if gpu is not None else machines.list_ambiguous_gpu_candidates(name)
 
 
 def find_fastest_gpu_and_flop_rate(

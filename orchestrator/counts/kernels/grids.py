@@ -96,12 +96,12 @@ class ConvShape:
         )
 
     @property
-    def input_gradient(self) -> ConvShape:
+    def input_gradient_for_equal_sizes(self) -> ConvShape:
         """The convolution that computes the gradient of an input as large as the output."""
         return replace(self, in_channels=self.out_channels, out_channels=self.in_channels)
 
     @property
-    def weight_gradient(self) -> GemmShape:
+    def weight_gradient_gemm(self) -> GemmShape:
         """Channels out by weights of a channel, a sum over all outputs; one product per group."""
         return GemmShape(
             self.out_channels // self.groups,
@@ -123,7 +123,7 @@ def parse_slice_count(name: str) -> int:
     return int(sliced[1]) if sliced else 1
 
 
-def pad_split_sum(length: int, parts: int, step: int | None) -> int:
+def compute_padded_split_k_length(length: int, parts: int, step: int | None) -> int:
     """Return a sum's length in ``parts`` parts of whole steps: every part is rounded up by itself,
     the shorter last one too."""
     part = max(ceil(length / max(parts, 1)), 1)
@@ -159,7 +159,7 @@ class Tiling:
     @property
     def padded_k(self) -> int:
         """Length of the sum as it is computed: each part in whole steps."""
-        k, length = self.shape.k, pad_split_sum(self.shape.k, self.parts, self.step)
+        k, length = self.shape.k, compute_padded_split_k_length(self.shape.k, self.parts, self.step)
         idle = self.parts - ceil(k / max(ceil(k / self.parts), 1))
         return length + (idle * (self.step or 1) if self.is_xmma else 0)
 
@@ -168,31 +168,35 @@ class Tiling:
         """Multiplies of the launch (each with its add: half of its FLOPs), padding included."""
         return self.values * self.padded_k
 
-    def describe_tiles(self, rows: str = "", columns: str = "") -> str:
+    def describe_tiles(self, row_label: str = "", column_label: str = "") -> str:
         """Return the tiles in words; ``rows`` and ``columns`` name what the product has along
         them."""
         shape, (along_rows, along_columns) = self.shape, self.sides
         times = f"{shape.batch:,} products x " if shape.batch > 1 else ""
-        down = f"ceil({f'{shape.m:,} {rows}'.strip()} / {along_rows})"
-        across = f"ceil({f'{shape.n:,} {columns}'.strip()} / {along_columns})"
+        down = f"ceil({f'{shape.m:,} {row_label}'.strip()} / {along_rows})"
+        across = f"ceil({f'{shape.n:,} {column_label}'.strip()} / {along_columns})"
         return f"{times}{down} x {across} tiles x {along_rows} x {along_columns}"
 
-    def describe_arithmetic(self, macs: int, rows: str = "", columns: str = "") -> str:
+    def describe_arithmetic(
+        self, estimated_macs: int, row_label: str = "", column_label: str = ""
+    ) -> str:
         """Return the arithmetic of the multiplies, next to the estimated multiply-adds."""
         length = f"{self.padded_k:,}"
         if self.parts > 1 or self.padded_k != self.shape.k:
             parts = f" in {self.parts} parts" if self.parts > 1 else ""
             padded = f", padded to {length}" if self.padded_k != self.shape.k else ""
             length = f"(sum of {self.shape.k:,}{parts}{padded})"
-        tiles = self.describe_tiles(rows, columns)
-        return f"{tiles} x {length} = {self.padded_macs:,} multiplies (estimated {macs:,})"
+        tiles = self.describe_tiles(row_label, column_label)
+        return (
+            f"{tiles} x {length} = {self.padded_macs:,} multiplies (estimated {estimated_macs:,})"
+        )
 
 
 def list_tilings(
     shape: GemmShape,
     tile: tuple[int, int],
     grid: Grid | None,
-    scale: float | None = None,
+    fmul_per_slice: float | None = None,
     swizzled: bool = False,
 ) -> Iterator[Tiling]:
     """Yield the tilings that a grid allows, likeliest first; without a grid those that ``scale``
@@ -205,7 +209,7 @@ def list_tilings(
     ways = [Tiling(shape, sides) for sides in dict.fromkeys((tile[::-1], tile))]
     if grid is None:
         for way in ways:
-            parts = scale / way.values if scale else 1.0
+            parts = fmul_per_slice / way.values if fmul_per_slice else 1.0
             if 1 - WHOLE <= parts <= shape.k and abs(parts - round(parts)) < WHOLE * parts:
                 yield replace(way, parts=round(parts))
         return
@@ -215,12 +219,14 @@ def list_tilings(
             yield replace(way, parts=split)
 
 
-def has_block_per_tile(grid: Grid, rows: int, columns: int, swizzled: bool = False) -> bool:
+def has_block_per_tile(
+    grid: Grid, row_tiles: int, column_tiles: int, swizzled: bool = False
+) -> bool:
     """Return whether the grid's x and y have a thread block for each tile; ``swizzled``: or lie in
     CUTLASS's order."""
-    if grid[0] * grid[1] == rows * columns:
+    if grid[0] * grid[1] == row_tiles * column_tiles:
         return True
-    both = ((rows, columns), (columns, rows))
+    both = ((row_tiles, column_tiles), (column_tiles, row_tiles))
     return swizzled and any(
         grid[:2] == (along * by, ceil(across / by)) for along, across in both for by in _SWIZZLES
     )
@@ -237,7 +243,7 @@ class TilePrediction:
     recorded. Empty if the grid contradicts the shape."""
 
 
-def predict_tiles(
+def predict_forward_tiles(
     algorithm: Algorithm, grid: Grid | None, shape: GemmShape | ConvShape
 ) -> TilePrediction | None:
     """Return how tiles cover the layer in one launch; None if no formula is known for the kernel.
@@ -254,10 +260,10 @@ def predict_tiles(
     elif shape.groups != 1:
         return None
     elif algorithm.family == "winograd":
-        return _predict_fused_winograd(algorithm, grid, shape)
+        return _predict_fused_winograd_tiles(algorithm, grid, shape)
     elif algorithm.family == "conv":
-        return _predict_implicit_gemm(algorithm, grid, shape)
-    elif (prediction := _predict_winograd_products(algorithm, grid, shape)) is not None:
+        return _predict_implicit_gemm_tiles(algorithm, grid, shape)
+    elif (prediction := _predict_unfused_winograd_tiles(algorithm, grid, shape)) is not None:
         return prediction
     else:  # 1 x 1, or after im2col: one product per image, or all images at once
         image = GemmShape(
@@ -268,13 +274,13 @@ def predict_tiles(
     if algorithm.family != "gemm" or algorithm.tile is None:
         return None
     m, n, step = algorithm.tile
-    is_xmma = _is_xmma_kernel(algorithm)
+    is_xmma = _is_xmma_cuda_core_kernel(algorithm)
     ways = (way for product in products for way in list_tilings(product, (m, n), grid))
     fitting = (replace(way, step=step, is_xmma=is_xmma) for way in ways)
     return TilePrediction("gemm", tuple(fitting))
 
 
-def _predict_implicit_gemm(
+def _predict_implicit_gemm_tiles(
     algorithm: Algorithm, grid: Grid | None, shape: ConvShape
 ) -> TilePrediction | None:
     """Tiles of output positions by channels, each over the complete depth."""
@@ -283,19 +289,19 @@ def _predict_implicit_gemm(
     m, n, step = algorithm.tile
     tiling = Tiling(shape.implicit_gemm, (m, n), step=step)
     fits = grid is None or grid[:2] == tiling.tile_counts
-    if grid is not None and (algorithm.tensor_core or _is_xmma_kernel(algorithm)):
+    if grid is not None and (algorithm.tensor_core or _is_xmma_cuda_core_kernel(algorithm)):
         fits |= grid[1::-1] == tiling.tile_counts
     return TilePrediction("implicit gemm", (tiling,) if fits else ())
 
 
-def _predict_fused_winograd(
+def _predict_fused_winograd_tiles(
     algorithm: Algorithm, grid: Grid | None, shape: ConvShape
 ) -> TilePrediction | None:
     """F(2x2,3x3) in one kernel: a block is 32 tiles of 2 x 2 outputs by 32 channels, 16
     multiplies each."""
     if algorithm.winograd_block is None or algorithm.winograd != (2, 3) or not shape.is_3_by_3:
         return None
-    tiling = tile_fused_winograd(shape, algorithm.winograd_block)
+    tiling = build_fused_winograd_tiling(shape, algorithm.winograd_block)
     images, rows, columns = algorithm.winograd_block
     blocks = (
         ceil(shape.batch / images) * tiling.tile_counts[1],
@@ -305,7 +311,7 @@ def _predict_fused_winograd(
     return TilePrediction("winograd fused", (tiling,) if blocks == grid else ())
 
 
-def tile_fused_winograd(shape: ConvShape, block: tuple[int, int, int]) -> Tiling:
+def build_fused_winograd_tiling(shape: ConvShape, block: tuple[int, int, int]) -> Tiling:
     """Return the 16 products of F(2x2,3x3), in blocks of images x rows x columns of tiles by 32
     channels."""
     images, rows, columns = block
@@ -319,14 +325,14 @@ def tile_fused_winograd(shape: ConvShape, block: tuple[int, int, int]) -> Tiling
     return Tiling(product, (tiles, FUSED_CHANNELS))
 
 
-def convert_to_winograd_gemm(shape: ConvShape) -> GemmShape:
+def convert_to_unfused_winograd_gemm(shape: ConvShape) -> GemmShape:
     """Return what F(4x4,3x3) multiplies between its transforms: tiles of 4 x 4 outputs, 16 images
     at a time, by channels; 36 products."""
     tiles = round_up(shape.batch, WINOGRAD_IMAGES) * ceil(shape.out_h / 4) * ceil(shape.out_w / 4)
     return GemmShape(tiles, shape.out_channels, shape.in_channels, WINOGRAD_PRODUCTS)
 
 
-def _predict_winograd_products(
+def _predict_unfused_winograd_tiles(
     algorithm: Algorithm, grid: Grid | None, shape: ConvShape
 ) -> TilePrediction | None:
     """F(4x4,3x3) with its transforms in kernels of their own."""
@@ -335,12 +341,15 @@ def _predict_winograd_products(
     if algorithm.tile is None or not shape.is_3_by_3:
         return None
     m, n, step = algorithm.tile
-    ways = (Tiling(convert_to_winograd_gemm(shape), sides, step=step) for sides in ((n, m), (m, n)))
+    ways = (
+        Tiling(convert_to_unfused_winograd_gemm(shape), sides, step=step)
+        for sides in ((n, m), (m, n))
+    )
     fitting = (way for way in ways if grid[:2] in (way.tile_counts, way.tile_counts[::-1]))
     return TilePrediction("winograd not fused", tuple(fitting))
 
 
-def _is_xmma_kernel(algorithm: Algorithm) -> bool:
+def _is_xmma_cuda_core_kernel(algorithm: Algorithm) -> bool:
     """Return whether it is a kernel of xmma on the CUDA cores: NVIDIA's libraries name their others
     after the architecture (``volta_sgemm``), if at all."""
     is_named = algorithm.library in ("cublas", "cudnn") and not algorithm.tensor_core

@@ -77,7 +77,7 @@ class LayerItem(NamedTuple):
     """Rows and columns of the product that it is; None when its shape does not follow."""
 
 
-def list_step_items(calls: Sequence[LayerCall], first: str) -> list[LayerItem]:
+def list_step_layers_in_order(calls: Sequence[LayerCall], first_gradient: str) -> list[LayerItem]:
     """The layers of one step, in order; of a layer's two gradients ``first`` is first."""
     last = {call.layer: call.position or 0 for call in calls if call.direction == GRADIENTS[0]}
 
@@ -85,16 +85,16 @@ def list_step_items(calls: Sequence[LayerCall], first: str) -> list[LayerItem]:
         position = call.position or 0
         if call.direction in GRADIENTS:
             position = last.get(call.layer, position)
-        return position, call.direction != first
+        return position, call.direction != first_gradient
 
     directions = ("forward", "recompute", *GRADIENTS, "backward")
     return [
         LayerItem(
             call.layer,
             call.direction,
-            _list_kernel_families(call.kind),
+            _list_layer_kernel_families(call.kind),
             call.output_elements // call.calls if call.output_elements else None,
-            _find_product_sides(call),
+            _infer_product_rows_and_columns(call),
         )
         for call in sorted(calls, key=make_sort_key)
         if call.macs and call.layer and call.direction in directions
@@ -102,13 +102,13 @@ def list_step_items(calls: Sequence[LayerCall], first: str) -> list[LayerItem]:
     ]
 
 
-def _find_product_sides(call: LayerCall) -> tuple[int, int] | None:
+def _infer_product_rows_and_columns(call: LayerCall) -> tuple[int, int] | None:
     """Of a product with a weight: its two sides without the one that is summed over, where the
     parameters tell them."""
     if not (call.macs and call.output_elements and call.parameters):
         return None
     outputs, depth = call.output_elements // call.calls, call.macs // call.output_elements
-    linear = _list_kernel_families(call.kind) == {"gemm"}
+    linear = _list_layer_kernel_families(call.kind) == {"gemm"}
     columns: list[int] = []
     if call.direction == "forward":
         columns = [
@@ -125,25 +125,27 @@ def _find_product_sides(call: LayerCall) -> tuple[int, int] | None:
     return (outputs // side, side) if side else None
 
 
-def _list_kernel_families(kind: str) -> frozenset[str]:
-    families = next((families for part, families in _FAMILIES.items() if part in kind.lower()), ())
+def _list_layer_kernel_families(layer_kind: str) -> frozenset[str]:
+    families = next(
+        (families for part, families in _FAMILIES.items() if part in layer_kind.lower()), ()
+    )
     return frozenset(("gemm", *families))
 
 
-def score_launches(
+def score_launches_against_layers(
     launches: Sequence[Kernel], items: Sequence[LayerItem], algorithms: Mapping[str, Algorithm]
 ) -> list[list[float]]:
     """Return how well each launch fits each item; launches alike share a row."""
     name_and_grid = attrgetter("name", "grid_x", "grid_y", "grid_z")
     alike = {name_and_grid(kernel): kernel for kernel in launches}
     rows = {
-        key: [_score_launch(kernel, algorithms[kernel.name], item) for item in items]
+        key: [_score_launch_against_layer(kernel, algorithms[kernel.name], item) for item in items]
         for key, kernel in alike.items()
     }
     return [rows[name_and_grid(kernel)] for kernel in launches]
 
 
-def _score_launch(kernel: Kernel, algorithm: Algorithm, item: LayerItem) -> float:
+def _score_launch_against_layer(kernel: Kernel, algorithm: Algorithm, item: LayerItem) -> float:
     if algorithm.family not in item.families:
         return _BAD
     score = _FITS
@@ -152,10 +154,10 @@ def _score_launch(kernel: Kernel, algorithm: Algorithm, item: LayerItem) -> floa
     letters = re.search(r"_(nn|nt|tn|tt)(?![a-z])", kernel.name)
     if item.families == {"gemm"} and letters and item.direction in _LETTERS:
         score += _HINT if letters[1] == _LETTERS[item.direction] else -2 * _HINT
-    return score + _score_grid(kernel, algorithm, item)
+    return score + _score_grid_against_layer(kernel, algorithm, item)
 
 
-def _score_grid(kernel: Kernel, algorithm: Algorithm, item: LayerItem) -> float:
+def _score_grid_against_layer(kernel: Kernel, algorithm: Algorithm, item: LayerItem) -> float:
     if algorithm.tile is None or kernel.grid_x is None or not item.outputs:
         return 0.0
     m, n, _ = algorithm.tile
@@ -174,7 +176,7 @@ def _score_grid(kernel: Kernel, algorithm: Algorithm, item: LayerItem) -> float:
     return 0.0 if any(0.99 <= ratio <= _PADDED for ratio in ratios) or flat <= 2 else _BAD
 
 
-def align_by_viterbi(fits: Sequence[Sequence[float]]) -> tuple[float, list[int | None]]:
+def align_launches_to_layers(scores: Sequence[Sequence[float]]) -> tuple[float, list[int | None]]:
     """(score, item of each element or None): items come in order, and after the last the
     first again.
 
@@ -183,14 +185,14 @@ def align_by_viterbi(fits: Sequence[Sequence[float]]) -> tuple[float, list[int |
     """
     import numpy as np
 
-    count = len(fits[0])
+    count = len(scores[0])
     positions = np.arange(count)
-    rows = {id(row): np.asarray(row, float) for row in fits}
+    rows = {id(row): np.asarray(row, float) for row in scores}
     score = np.zeros(count)  # of the first element: set below
     """Best score of all paths whose last item is this one."""
-    came = np.empty((len(fits), count), np.int32)
-    is_skipped = np.empty((len(fits), count), bool)
-    for number, row in enumerate(fits):
+    came = np.empty((len(scores), count), np.int32)
+    is_skipped = np.empty((len(scores), count), bool)
+    for number, row in enumerate(scores):
         gain = rows[id(row)]
         from_before, before = _find_best_predecessors(score, positions)
         # From any item over the end of the step to an item: all those between are skipped.
@@ -213,7 +215,7 @@ def align_by_viterbi(fits: Sequence[Sequence[float]]) -> tuple[float, list[int |
     state = int(score.argmax())
     total = float(score[state])
     path: list[int | None] = []
-    for number in range(len(fits) - 1, -1, -1):
+    for number in range(len(scores) - 1, -1, -1):
         path.append(None if is_skipped[number, state] else state)
         state = int(came[number, state])
     return total, path[::-1]
@@ -249,7 +251,7 @@ def guess_kernel_layers(kernels: Iterable[Kernel], calls: Sequence[LayerCall]) -
     """
     launches_ = tuple(kernels)
     if any(kernel.layer is not None for kernel in launches_):
-        return _refuse_guess(
+        return _return_kernels_without_guess(
             launches_,
             "some launches have recorded layers, and perfctl does not mix these with guesses",
         )
@@ -264,16 +266,19 @@ def guess_kernel_layers(kernels: Iterable[Kernel], calls: Sequence[LayerCall]) -
         if algorithm.family in HEAVY and algorithm.role == "main"
     }
     main = [index for index in order if launches_[index].name in heavy]
-    orders = [list_step_items(calls, first) for first in GRADIENTS]
+    orders = [list_step_layers_in_order(calls, first) for first in GRADIENTS]
     if not main or not orders[0]:
         lacking = "layer" if main else "kernel of a known family"
-        return _refuse_guess(launches_, f"there is no {lacking} that multiplies")
+        return _return_kernels_without_guess(launches_, f"there is no {lacking} that multiplies")
     if len(main) * len(orders[0]) > LONGEST:
-        return _refuse_guess(
+        return _return_kernels_without_guess(
             launches_, f"{len(main)} launches on {len(orders[0])} layers are too many to align"
         )
     launches = [launches_[index] for index in main]
-    scored = [align_by_viterbi(score_launches(launches, items, algorithms)) for items in orders]
+    scored = [
+        align_launches_to_layers(score_launches_against_layers(launches, items, algorithms))
+        for items in orders
+    ]
     best = max(range(len(orders)), key=lambda number: scored[number][0])
     items, (_, path) = orders[best], scored[best]
     # of each launch: a new one begins where the path goes back to an earlier item
@@ -283,7 +288,7 @@ def guess_kernel_layers(kernels: Iterable[Kernel], calls: Sequence[LayerCall]) -
         steps.append((steps[-1] if steps else 0) + (item is not None and item < before))
         before = before if item is None else item
     if reason := _explain_poor_alignment(path, steps, len(items)):
-        return _refuse_guess(launches_, reason)
+        return _return_kernels_without_guess(launches_, reason)
     directed = scored[0][0] != scored[1][0]
     return _assign_guessed_layers(
         launches_,
@@ -295,7 +300,7 @@ def guess_kernel_layers(kernels: Iterable[Kernel], calls: Sequence[LayerCall]) -
     )
 
 
-def _refuse_guess(kernels: tuple[Kernel, ...], reason: str) -> GuessedLayers:
+def _return_kernels_without_guess(kernels: tuple[Kernel, ...], reason: str) -> GuessedLayers:
     gap = Gap("kernel.layer", "not_available", f"perfctl guessed no layers: {reason}")
     return GuessedLayers(kernels, 0, (gap,))
 
@@ -309,22 +314,24 @@ def _group_items_by_step(placed: Iterable[tuple[int | None, int]]) -> dict[int, 
 
 
 def _explain_poor_alignment(
-    path: Sequence[int | None], steps: Sequence[int], count: int
+    alignment: Sequence[int | None], steps: Sequence[int], layers_per_step: int
 ) -> str | None:
-    placed = sum(item is not None for item in path)
-    if placed < ENOUGH * len(path):
+    placed = sum(item is not None for item in alignment)
+    if placed < ENOUGH * len(alignment):
         return (
-            f"only {placed} of {len(path)} kernels that multiply fit the network's layers in order "
+            f"only {placed} of {len(alignment)} kernels that multiply fit the network's "
+            f"layers in order "
             "and shape"
         )
-    items_of_step = _group_items_by_step(zip(path, steps, strict=True))
+    items_of_step = _group_items_by_step(zip(alignment, steps, strict=True))
     sizes = [len(items_of_step[step]) for step in sorted(items_of_step)]
     sizes = sizes[1:-1] or sizes  # the first and the last may be truncated
-    poor = [size for size in sizes if size < ENOUGH * count]
+    poor = [size for size in sizes if size < ENOUGH * layers_per_step]
     if not poor:
         return None
     return (
-        f"{len(poor)} of {len(sizes)} steps lack layers: {min(poor)} of {count} are in one of them"
+        f"{len(poor)} of {len(sizes)} steps lack layers: {min(poor)} of {layers_per_step} "
+        f"are in one of them"
     )
 
 
@@ -334,7 +341,7 @@ def _assign_guessed_layers(
     placed: dict[int, Placed],
     items: Sequence[LayerItem],
     algorithms: dict[str, Algorithm],
-    directed: bool,
+    is_gradient_order_decided: bool,
 ) -> GuessedLayers:
     kernels = list(sources)
     steps = {step for _, step in placed.values()}
@@ -343,12 +350,14 @@ def _assign_guessed_layers(
         step for step in items_of_step if len(items_of_step[step]) >= ENOUGH * len(items)
     )
     numbers = {step: number for number, step in enumerate(full_steps)}
-    for index, (item, step) in _place_helper_kernels(sources, order, placed, algorithms).items():
+    for index, (item, step) in _assign_helper_kernels_to_neighbors(
+        sources, order, placed, algorithms
+    ).items():
         layer = direction = source = None
         if item is not None:
             layer, direction, source = items[item].layer, items[item].direction, "guessed"
             # names and shapes say nothing about which of the two it is
-            if not directed and direction in GRADIENTS:
+            if not is_gradient_order_decided and direction in GRADIENTS:
                 direction = "backward"
         step_number = numbers.get(step)
         kernels[index] = kernels[index]._replace(
@@ -366,7 +375,7 @@ def _assign_guessed_layers(
     return GuessedLayers(tuple(kernels), guessed, (gap,))
 
 
-def _place_helper_kernels(
+def _assign_helper_kernels_to_neighbors(
     launches: Sequence[Kernel],
     order: Sequence[int],
     placed: dict[int, Placed],
@@ -403,11 +412,11 @@ def split_shared_kernels(report: Report) -> list[Kernel] | None:
     return [
         kernel_part
         for kernel in report.kernels
-        for kernel_part in _split_kernel(kernel, parts.get(kernel.launch, ()))
+        for kernel_part in _split_kernel_by_layer_share(kernel, parts.get(kernel.launch, ()))
     ]
 
 
-def _split_kernel(kernel: Kernel, parts: Sequence[KernelPart]) -> Iterator[Kernel]:
+def _split_kernel_by_layer_share(kernel: Kernel, parts: Sequence[KernelPart]) -> Iterator[Kernel]:
     if not parts:
         yield kernel
     start, duration, before = kernel.start_ns, kernel.duration_ns, 0.0

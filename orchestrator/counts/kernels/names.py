@@ -267,7 +267,7 @@ def read_winograd_block(name: str) -> tuple[int, int, int] | None:
     return (int(match[1]), int(match[2]), int(match[3])) if match else None
 
 
-def read_architecture(name: str) -> str | None:
+def parse_target_architecture(name: str) -> str | None:
     """The chip that a kernel was written for: "volta", "sm80"."""
     match = _CHIP.search(name)
     return (match[1] or match[2] or f"sm{match[3]}") if match else None
@@ -278,13 +278,13 @@ def parse_math_type_and_tensor_use(name: str, family: str | None) -> tuple[str |
     not say."""
     multiplies = family in ("conv", "winograd", "gemm", "attention", "depthwise", "fft")
     return (
-        (_read_printed_math(name) or _read_template_math(name, family))
+        (_parse_library_name_math_type(name) or _read_template_math(name, family))
         if multiplies
         else (None, None)
     )
 
 
-def _read_printed_math(name: str) -> tuple[str | None, bool | None] | None:
+def _parse_library_name_math_type(name: str) -> tuple[str | None, bool | None] | None:
     if amd_math := parse_amd_math_type_and_matrix_use(name):
         return amd_math
     if match := _XMMA.search(name):
@@ -324,7 +324,7 @@ def _read_instruction_math(name: str, match: re.Match[str]) -> str | None:
         return _TYPES[type_name] if type_name else {"1688": "tf32", "884": "fp64"}.get(match[3])
     if type_name or match[2] != "s":
         return _TYPES[type_name or match[2]]
-    chip = read_architecture(name)
+    chip = parse_target_architecture(name)
     if match[3] != "1688" or chip in ("turing", "sm75"):
         return "fp16"
     return "tf32" if chip else None
@@ -359,15 +359,15 @@ def _read_template_math(name: str, family: str | None) -> tuple[str | None, bool
     return kind, None
 
 
-def _read_efficient_attention_math(stored: str, chip: int) -> tuple[str | None, bool]:
+def _read_efficient_attention_math(stored_type: str, sm_version: int) -> tuple[str | None, bool]:
     """Memory-efficient attention of xFormers and PyTorch: fp32 by three TF32 products from Ampere
     on, on the CUDA cores before.
 
     Source: ``DefaultGemmType`` in PyTorch's ``mem_eff_attention/gemm_kernel_utils.h``.
     """
-    if stored == "f32":
-        return ("tf32", True) if chip >= 80 else ("fp32", False)
-    return _TYPES[stored], chip >= (70 if stored == "f16" else 80)
+    if stored_type == "f32":
+        return ("tf32", True) if sm_version >= 80 else ("fp32", False)
+    return _TYPES[stored_type], sm_version >= (70 if stored_type == "f16" else 80)
 
 
 def read_tensor_instruction(name: str) -> str | None:
@@ -443,15 +443,15 @@ def recognise_kernel(name: str) -> Algorithm:
     base_name = extract_function_name(lowered)
     family_name, library, chip = (
         _read_family(lowered, base_name),
-        _find_label("library", lowered),
-        read_architecture(lowered),
+        _find_first_matching_label("library", lowered),
+        parse_target_architecture(lowered),
     )
     if family_name is None:
         return Algorithm(None, library=library, architecture=chip)
     role = "main"
     if not lowered.startswith("triton_") and family_name != "collective":
         qualified = re.split(r"[<(]", lowered, maxsplit=1)[0]
-        role = _find_label("role", base_name, qualified) or (
+        role = _find_first_matching_label("role", base_name, qualified) or (
             "layout" if family_name == "layout" else "main"
         )
     math, tensor_core = (
@@ -461,13 +461,13 @@ def recognise_kernel(name: str) -> Algorithm:
     split_k = True if re.search(r"split_?k(?!v)|stream_?k|segment_?k_on", lowered) else None
     return Algorithm(
         family_name,
-        _find_label(f"{family_name} method", base_name, lowered) or family_name,
+        _find_first_matching_label(f"{family_name} method", base_name, lowered) or family_name,
         parse_tile_sizes(lowered) if family_name in _TILED else None,
         split_k,
         tensor_core,
         read_tensor_instruction(lowered) if tensor_core else None,
         math,
-        _find_label("direction", lowered) if family_name in _DIRECTED else None,
+        _find_first_matching_label("direction", lowered) if family_name in _DIRECTED else None,
         role,
         library,
         chip,
@@ -476,27 +476,34 @@ def recognise_kernel(name: str) -> Algorithm:
     )
 
 
-def choose_layer_algorithm(names: Iterable[str]) -> Algorithm:
+def choose_main_layer_algorithm(kernel_names: Iterable[str]) -> Algorithm:
     """The algorithm of a layer that runs several kernels: its main kernel, or what the transforms
     around it say.
 
     A product between Winograd or Fourier transforms is part of that algorithm, whatever its name.
     """
-    algorithms = [recognise_kernel(name) for name in names]
+    algorithms = [recognise_kernel(name) for name in kernel_names]
     return next(
-        iter(_select_transforms(algorithms) or _select_main_kernels(algorithms) or algorithms),
+        iter(
+            _select_winograd_and_fft_kernels(algorithms)
+            or _select_arithmetic_or_main_kernels(algorithms)
+            or algorithms
+        ),
         NOTHING,
     )
 
 
-def list_layer_algorithms(names: Iterable[str]) -> list[Algorithm]:
+def list_layer_algorithms(kernel_names: Iterable[str]) -> list[Algorithm]:
     """Every algorithm of a layer that runs several kernels: those that :func:`of_layer`
     chooses from.
 
     Products between transforms belong to these; convolutions beside them (another gradient) stay.
     """
-    algorithms = [recognise_kernel(name) for name in names]
-    transforms, main = _select_transforms(algorithms), _select_main_kernels(algorithms)
+    algorithms = [recognise_kernel(name) for name in kernel_names]
+    transforms, main = (
+        _select_winograd_and_fft_kernels(algorithms),
+        _select_arithmetic_or_main_kernels(algorithms),
+    )
     return (
         [*transforms, *(item for item in main if item.family in ("conv", "depthwise"))]
         if transforms
@@ -504,7 +511,7 @@ def list_layer_algorithms(names: Iterable[str]) -> list[Algorithm]:
     )
 
 
-def _select_transforms(algorithms: Iterable[Algorithm]) -> list[Algorithm]:
+def _select_winograd_and_fft_kernels(algorithms: Iterable[Algorithm]) -> list[Algorithm]:
     items = list(algorithms)
     return [
         item
@@ -514,13 +521,13 @@ def _select_transforms(algorithms: Iterable[Algorithm]) -> list[Algorithm]:
     ]
 
 
-def _select_main_kernels(algorithms: Iterable[Algorithm]) -> list[Algorithm]:
+def _select_arithmetic_or_main_kernels(algorithms: Iterable[Algorithm]) -> list[Algorithm]:
     """Kernels that do the arithmetic; where none does, those that do the layer's other work."""
     main = [item for item in algorithms if item.role == "main" and item.family]
     return [item for item in main if item.family in ARITHMETIC_FAMILIES] or main
 
 
-def _find_label(table: str, *texts: str) -> str | None:
+def _find_first_matching_label(table: str, *texts: str) -> str | None:
     return next(
         (
             label
@@ -546,23 +553,24 @@ def _read_winograd_sizes(lowered: str) -> tuple[int, int] | None:
 
 def _read_family(lowered: str, base_name: str) -> str | None:
     if lowered.startswith("triton_"):
-        return _find_label("triton", lowered) or _find_label("family", lowered)
+        return _find_first_matching_label("triton", lowered) or _find_first_matching_label(
+            "family", lowered
+        )
     if "elementwise_kernel" in base_name and re.search(
         r"direct_copy_kernel|copy_device_to_device", lowered
     ):
         return "copy"
     # it runs any operation on a list of tensors: its functor says which
     if base_name.startswith("multi_tensor_apply"):
-        return _find_label("foreach", lowered) or "optimizer"
-    return _find_label("family", base_name, lowered)
+        return _find_first_matching_label("foreach", lowered) or "optimizer"
+    return _find_first_matching_label("family", base_name, lowered)
 
 
-def is_name_match(pattern: str, name: str, short_name: str | None = None) -> bool:
+def is_kernel_name_matching_glob(glob: str, name: str, short_name: str | None = None) -> bool:
     """Return whether the name of a kernel or range is one that the glob means: complete, as the
     profiler shortens it, or without template arguments and parameters."""
     return any(
-        fnmatchcase(text, pattern)
-        for text in {name, short_name or name, extract_function_name(name)}
+        fnmatchcase(text, glob) for text in {name, short_name or name, extract_function_name(name)}
     )
 
 

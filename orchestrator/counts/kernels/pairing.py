@@ -56,14 +56,14 @@ class _LaunchToPair(NamedTuple):
     layer: str | None
     direction: str | None
 
-    def make_match_key(self, name: Callable[[str], str]) -> tuple[object, ...]:
+    def make_match_key(self, normalize_name: Callable[[str], str]) -> tuple[object, ...]:
         """What the same launch has in another recording, with its name as ``name`` makes it."""
         kernel = self.kernel
         return (
             self.layer,
             self.direction,
             self.step,
-            name(kernel.name),
+            normalize_name(kernel.name),
             kernel.grid_x,
             kernel.grid_y,
             kernel.grid_z,
@@ -78,10 +78,14 @@ def pair_launches(counted: Run, timed: Run) -> LaunchMatching:
 
     Where ncu was narrowed to layers, launches elsewhere are left out. Guessed layers count as none.
     """
-    counted_layers = list_counted_layers(counted)
+    counted_layers = list_ncu_layer_filter(counted)
     ours, theirs = (
-        _list_launches(counted),
-        [launch for launch in _list_launches(timed) if is_in_layers(launch.layer, counted_layers)],
+        _list_launches_with_relative_steps(counted),
+        [
+            launch
+            for launch in _list_launches_with_relative_steps(timed)
+            if is_layer_selected(launch.layer, counted_layers)
+        ],
     )
     steps = min(
         max((launch.step + 1 for launch in side if launch.step is not None), default=0)
@@ -93,7 +97,7 @@ def pair_launches(counted: Run, timed: Run) -> LaunchMatching:
             for side in (ours, theirs)
         )
     pairs: list[LaunchPair] = []
-    for pair in (_pair_by_key_and_list_unpaired, _pair_captured_and_list_unpaired):
+    for pair in (_pair_by_key_and_list_unpaired, _pair_captured_graph_launches):
         for name in (str, extract_bare_name):
             new_pairs, ours, theirs = pair(ours, theirs, name)
             pairs += new_pairs
@@ -126,19 +130,21 @@ def describe_unpaired(matched: LaunchMatching) -> list[str]:
     return lines
 
 
-def list_counted_layers(run: Run) -> tuple[str, ...]:
+def list_ncu_layer_filter(run: Run) -> tuple[str, ...]:
     """The layers that ncu counted in; empty for all."""
     layers = run.report.environment.get("ncu:layers")
     return tuple(layers.split(", ")) if layers else ()
 
 
-def is_in_layers(layer: str | None, layers: Sequence[str]) -> bool:
+def is_layer_selected(layer: str | None, selected_layers: Sequence[str]) -> bool:
     """Is ``layer`` one of ``layers``, below one, or called so in a larger model ("model.conv2"
     is "conv2")?
 
     Always, when no layers are asked for.
     """
-    return not layers or (layer is not None and any(f".{path}." in f".{layer}." for path in layers))
+    return not selected_layers or (
+        layer is not None and any(f".{path}." in f".{layer}." for path in selected_layers)
+    )
 
 
 @lru_cache(maxsize=8192)
@@ -158,7 +164,7 @@ def extract_bare_name(name: str) -> str:
     return parts[-1].rpartition(":")[2] if parts else name
 
 
-def _list_launches(run: Run) -> list[_LaunchToPair]:
+def _list_launches_with_relative_steps(run: Run) -> list[_LaunchToPair]:
     kernels = list(run.report.kernels)
     if all(kernel.start_ns is not None for kernel in kernels):
         kernels.sort(key=lambda kernel: (kernel.start_ns or 0, kernel.launch))
@@ -179,15 +185,15 @@ def _list_launches(run: Run) -> list[_LaunchToPair]:
 
 
 def _pair_by_key_and_list_unpaired(
-    ours: list[_LaunchToPair], theirs: list[_LaunchToPair], name: Callable[[str], str]
+    ours: list[_LaunchToPair], theirs: list[_LaunchToPair], normalize_name: Callable[[str], str]
 ) -> tuple[list[LaunchPair], list[_LaunchToPair], list[_LaunchToPair]]:
     waiting: dict[tuple[object, ...], deque[_LaunchToPair]] = defaultdict(deque)
     for launch in theirs:
-        waiting[launch.make_match_key(name)].append(launch)
+        waiting[launch.make_match_key(normalize_name)].append(launch)
     pairs: list[LaunchPair] = []
     unpaired: list[_LaunchToPair] = []
     for launch in ours:
-        if partners := waiting.get(launch.make_match_key(name)):
+        if partners := waiting.get(launch.make_match_key(normalize_name)):
             pairs.append(LaunchPair(launch.kernel.launch, partners.popleft().kernel.launch))
         else:
             unpaired.append(launch)
@@ -195,8 +201,8 @@ def _pair_by_key_and_list_unpaired(
     return pairs, unpaired, [launch for launch in theirs if launch.kernel.launch not in paired]
 
 
-def _pair_captured_and_list_unpaired(
-    ours: list[_LaunchToPair], theirs: list[_LaunchToPair], name: Callable[[str], str]
+def _pair_captured_graph_launches(
+    ours: list[_LaunchToPair], theirs: list[_LaunchToPair], normalize_name: Callable[[str], str]
 ) -> tuple[list[LaunchPair], list[_LaunchToPair], list[_LaunchToPair]]:
     """What is left of kernels whose layer is that of a graph's capture: ncu knows where the graph
     was launched at most."""
@@ -207,7 +213,7 @@ def _pair_captured_and_list_unpaired(
         [launch._replace(layer=None, direction=None) for launch in side]
         for side in (ours, captured)
     )
-    pairs, _, _ = _pair_by_key_and_list_unpaired(bare, other_launches, name)
+    pairs, _, _ = _pair_by_key_and_list_unpaired(bare, other_launches, normalize_name)
     counted, timed = {pair.counted for pair in pairs}, {pair.timed for pair in pairs}
     unpaired = [launch for launch in ours if launch.kernel.launch not in counted]
     return pairs, unpaired, [launch for launch in theirs if launch.kernel.launch not in timed]

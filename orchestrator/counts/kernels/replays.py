@@ -20,7 +20,7 @@ from math import ceil
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from perfctl.orchestrator.counts.kernels.pairing import extract_bare_name, is_in_layers
+from perfctl.orchestrator.counts.kernels.pairing import extract_bare_name, is_layer_selected
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Counter, Gap, Kernel, Range, Report
@@ -145,8 +145,12 @@ def build_first_pass(
     launches: dict[LaunchSite, tuple[LaunchSignature, ...]] = {
         site: tuple(map(_make_signature, site_kernels))
         for site, site_kernels in group_by(
-            (kernel for kernel in kernels if sites.get(kernel.range_number) == _find_site(kernel)),
-            _find_site,
+            (
+                kernel
+                for kernel in kernels
+                if sites.get(kernel.range_number) == _get_layer_and_direction(kernel)
+            ),
+            _get_layer_and_direction,
         ).items()
         if site is not None
     }
@@ -167,14 +171,14 @@ def _find_sites_by_range(ranges: Iterable[Range]) -> dict[int | None, LaunchSite
     sites: dict[int | None, LaunchSite] = {}
     for number in by_number:
         enclosing = by_number.get(number)
-        while enclosing is not None and _find_site(enclosing) is None:
+        while enclosing is not None and _get_layer_and_direction(enclosing) is None:
             enclosing = by_number.get(enclosing.parent)
-        if enclosing is not None and (site := _find_site(enclosing)) is not None:
+        if enclosing is not None and (site := _get_layer_and_direction(enclosing)) is not None:
             sites[number] = site
     return sites
 
 
-def _find_site(item: Kernel | Range) -> LaunchSite | None:
+def _get_layer_and_direction(item: Kernel | Range) -> LaunchSite | None:
     if item.layer is None or item.direction is None:
         return None
     return LaunchSite(item.layer, item.direction)
@@ -187,7 +191,7 @@ def _make_signature(kernel: Kernel) -> LaunchSignature:
     )
 
 
-def add_repeated_launches(report: Report, plain: FirstPass) -> Report:
+def add_unreplayed_repeats_to_report(report: Report, plain_step: FirstPass) -> Report:
     """ncu's report of the launches that were replayed, with those that repeat them added
     and marked.
 
@@ -196,18 +200,18 @@ def add_repeated_launches(report: Report, plain: FirstPass) -> Report:
     added without counts, so that no sum passes for a whole one, and a gap says why. Times are
     not carried over.
     """
-    by_site = group_by(report.kernels, _find_site)
+    by_site = group_by(report.kernels, _get_layer_and_direction)
     steps = sorted({kernel.step for kernel in report.kernels if kernel.step is not None})
     copied: list[tuple[Kernel, Kernel]] = []
     unknown: list[Kernel] = []
     gaps = list(report.gaps)
-    for site, twin in plain.twins.items():
+    for site, twin in plain_step.twins.items():
         measured, replayed = by_site.get(twin, []), by_site.get(site, [])
         signatures, replayed_signatures = (
             list(map(_make_signature, measured)),
             Tally(map(_make_signature, replayed)),
         )
-        reason = _explain_difference(signatures, plain.launches[twin])
+        reason = _explain_difference_from_plain_step(signatures, plain_step.launches[twin])
         if reason is None and replayed_signatures <= Tally(signatures):
             # where ncu replayed a part all the same (ranges of the program's own lie around
             # it), that part keeps its counts
@@ -219,14 +223,14 @@ def add_repeated_launches(report: Report, plain: FirstPass) -> Report:
         lost = [
             kernel
             for step in steps or (None,)
-            for kernel in _list_unreplayed_launches(site, plain.launches[site], replayed, step)
+            for kernel in _list_unreplayed_launches(site, plain_step.launches[site], replayed, step)
         ]
         if lost:
             unknown += lost
             reason = reason or "launched different kernels under ncu than in the plain step"
             text = LEFT_OUT.format(twin=twin, reason=reason)
             gaps.append(Gap("counter", "not_collected", text, str(site)))
-    return _add_launches(replace(report, gaps=tuple(gaps)), copied, unknown)
+    return _append_copied_and_uncounted_launches(replace(report, gaps=tuple(gaps)), copied, unknown)
 
 
 def _exclude_launches(
@@ -270,8 +274,8 @@ def _list_unreplayed_launches(
         )
 
 
-def _add_launches(
-    report: Report, copied: Sequence[tuple[Kernel, Kernel]], unknown: Sequence[Kernel]
+def _append_copied_and_uncounted_launches(
+    report: Report, copied: Sequence[tuple[Kernel, Kernel]], uncounted: Sequence[Kernel]
 ) -> Report:
     """Return the report with launches that have the counts of another, (the other, the launch), and
     with launches whose counts are not known."""
@@ -286,7 +290,7 @@ def _add_launches(
             for counter in values.get(measured.launch, ())
             if "time_duration" not in counter.name
         ]
-    kernels += [kernel._replace(launch=next(number)) for kernel in unknown]
+    kernels += [kernel._replace(launch=next(number)) for kernel in uncounted]
     environment = dict(report.environment)
     if copied:
         environment["ncu:extrapolated"] = (
@@ -298,7 +302,7 @@ def _add_launches(
     )
 
 
-def _explain_difference(
+def _explain_difference_from_plain_step(
     launches: list[LaunchSignature], plain: tuple[LaunchSignature, ...]
 ) -> str | None:
     """Return why ncu's launches are not those of the plain step, any number of times; None when
@@ -355,26 +359,31 @@ class ReplayCost:
         return self.launches * self.steps * self.passes
 
 
-def estimate_pass_count(counters: int) -> int:
+def estimate_pass_count(counter_count: int) -> int:
     """How often ncu will run each launch for that many counters: an assumption, ncu itself finds
     out on the GPU."""
-    return max(1, ceil(counters / COUNTERS_A_PASS))
+    return max(1, ceil(counter_count / COUNTERS_A_PASS))
 
 
 def estimate_replay_cost(
-    step: Iterable[Kernel], *, layers: Sequence[str], steps: int, counters: int, repeated: int = 0
+    step_kernels: Iterable[Kernel],
+    *,
+    layers: Sequence[str],
+    steps: int,
+    counter_count: int,
+    repeated_launches: int = 0,
 ) -> ReplayCost:
     """``step``: the launches of one plain step, timed; ``layers``: those asked for, empty for all;
     ``repeated``: how many launches repeat another."""
-    kernels = list(step)
-    selected = [kernel for kernel in kernels if is_in_layers(kernel.layer, layers)]
-    times = estimate_pass_count(counters)
+    kernels = list(step_kernels)
+    selected = [kernel for kernel in kernels if is_layer_selected(kernel.layer, layers)]
+    times = estimate_pass_count(counter_count)
     kernel_s = sum(kernel.duration_ns or 0 for kernel in selected) / 1e9
     span = zip(SLOWER, SECONDS_A_REPLAY, strict=True)
     least, most = (
         steps * times * (kernel_s * slower + len(selected) * each) for slower, each in span
     )
-    return ReplayCost(len(selected), len(kernels), steps, times, (least, most), repeated)
+    return ReplayCost(len(selected), len(kernels), steps, times, (least, most), repeated_launches)
 
 
 def describe_replay_cost(cost: ReplayCost, setting: str, layers: Sequence[str]) -> list[str]:

@@ -53,37 +53,41 @@ _FUNCTOR = re.compile(r"[Ff]unctor|Ops?$|kernel|impl|cuda|Agent|Cuda|CUDA|lambda
 _SOURCE_NAME = re.compile(r"(\d+)(?=[A-Za-z_])|L[a-z]n?(\d+)E")
 
 
-def shorten_kernel_names(names: Iterable[str], longest: int = LONGEST) -> dict[str, str]:
+def shorten_kernel_names_uniquely(
+    names: Iterable[str], max_characters: int = LONGEST
+) -> dict[str, str]:
     """Name -> what to show of it: at most ``longest`` characters, and never the same for kernels
     that differ.
 
     Return type, parameters, namespaces and casts are left out; then the least telling parts of what
     is still too long.
     """
-    plain = _make_plain_names(list(dict.fromkeys(names)))
+    plain = _build_plain_names_with_overloads(list(dict.fromkeys(names)))
     texts = sorted(set(plain.values()))  # whatever order the kernels ran in
     brief = {text: drop_functor_boilerplate(text) for text in texts}
     short_by_name = {
-        text: _keep_distinguishing_tokens(brief[text], weights, longest)
-        for text, weights in _weigh_distinct_tokens(brief).items()
+        text: _keep_distinguishing_tokens(brief[text], weights, max_characters)
+        for text, weights in _weigh_distinct_tokens_by_function(brief).items()
     }
     for step in range(_ROUNDS):
-        if not (same := _group_equal_names(short_by_name)):
+        if not (same := _group_texts_by_short_name(short_by_name)):
             break
         for group in same:
             sources = {text: text if step else brief[text] for text in group}
-            for text, extra in _find_distinct_tokens(sources).items():
-                short_by_name[text] = _keep_distinguishing_tokens(sources[text], extra, longest)
-    for group in _group_equal_names(short_by_name):
+            for text, extra in _find_tokens_not_common(sources).items():
+                short_by_name[text] = _keep_distinguishing_tokens(
+                    sources[text], extra, max_characters
+                )
+    for group in _group_texts_by_short_name(short_by_name):
         for number, text in enumerate(sorted(group), 1):
             tail = f" #{number}"
-            short_by_name[text] = short_by_name[text][: longest - len(tail)] + tail
+            short_by_name[text] = short_by_name[text][: max_characters - len(tail)] + tail
     return {name: short_by_name[text] for name, text in plain.items()}
 
 
 def shorten_kernel_name(name: str) -> str:
     """One name for a sentence."""
-    return shorten_kernel_names([name])[name]
+    return shorten_kernel_names_uniquely([name])[name]
 
 
 def drop_functor_boilerplate(text: str) -> str:
@@ -94,12 +98,17 @@ def drop_functor_boilerplate(text: str) -> str:
     return re.sub(r"(?:::)?\{([^{}#]*)#\d+\}", r"{\1}", text)
 
 
-def _make_plain_names(names: Sequence[str]) -> dict[str, str]:
+def _build_plain_names_with_overloads(names: Sequence[str]) -> dict[str, str]:
     """Plain names; with innermost namespaces or parameters where kernels differ in nothing else."""
-    parts = {name: _split_plain_name(_limit_name_length(name)) for name in names}
+    parts = {
+        name: _split_plain_name_and_parameters(_truncate_name_with_checksum(name)) for name in names
+    }
     for same in group_by(names, lambda name: parts[name][0]).values():
         if len(same) > 1 and "<" in parts[same[0]][0]:
-            qualified = {name: _split_plain_name(_limit_name_length(name), _OUTER) for name in same}
+            qualified = {
+                name: _split_plain_name_and_parameters(_truncate_name_with_checksum(name), _OUTER)
+                for name in same
+            }
             if len({text for text, _ in qualified.values()}) > 1:
                 parts.update(qualified)
     overloads: dict[str, set[str]] = defaultdict(set)
@@ -116,14 +125,16 @@ def _make_plain_names(names: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _limit_name_length(name: str) -> str:
+def _truncate_name_with_checksum(name: str) -> str:
     """Return a name of at most LONGEST_NAME characters; different names stay different."""
     if len(name) <= LONGEST_NAME:
         return name
     return f"{name[:LONGEST_NAME]}#{crc32(name.encode('utf-8', 'replace')):x}"
 
 
-def _split_plain_name(name: str, qualifier: re.Pattern[str] = _QUALIFIER) -> tuple[str, str]:
+def _split_plain_name_and_parameters(
+    name: str, qualifier: re.Pattern[str] = _QUALIFIER
+) -> tuple[str, str]:
     """(plain name, parameters)."""
     if name.startswith("_Z"):
         return _extract_mangled_names(name), ""
@@ -136,18 +147,18 @@ def _split_plain_name(name: str, qualifier: re.Pattern[str] = _QUALIFIER) -> tup
     # std::array since PyTorch 2.5, at::detail::Array before
     text = re.sub(r"\barray<char", "Array<char", text)
     text = _CALL.sub(r"\1", _LAMBDA.sub(r"{\1#\2}", text))
-    head, parameters = _split_parameters(text)
+    head, parameters = _split_head_and_parameters(text)
     before = None
     while before != head:
         before, head = head, _ARGUMENTS.sub("", head)
     if "<" in head or parameters:
-        head = head[_find_name_start(head) :]
+        head = head[_find_function_name_start(head) :]
     head = qualifier.sub("", head.removeprefix("void ").replace("void ", ""))
     head = re.sub(r"\s*([<>{}*&,()])\s*", r"\1", head).replace(",", ", ").strip()
     return head or name, " ".join(_QUALIFIER.sub("", parameters).split())
 
 
-def _split_parameters(text: str) -> tuple[str, str]:
+def _split_head_and_parameters(text: str) -> tuple[str, str]:
     """Head and parameters of a function: cut at the first bracket outside of template arguments."""
     depth = 0
     for index, letter in enumerate(text):
@@ -157,7 +168,7 @@ def _split_parameters(text: str) -> tuple[str, str]:
     return text, ""
 
 
-def _find_name_start(head: str) -> int:
+def _find_function_name_start(head: str) -> int:
     """Where the function's name begins: after the last blank outside of template arguments."""
     depth, position = 0, 0
     for index, letter in enumerate(head.rstrip()):
@@ -193,21 +204,21 @@ def _extract_mangled_names(name: str) -> str:
     return f"{parts[0]}<{', '.join(parts[1:])}>" if len(parts) > 1 else parts[0] if parts else name
 
 
-def _group_equal_names(short_by_name: Mapping[str, str]) -> list[list[str]]:
+def _group_texts_by_short_name(short_by_name: Mapping[str, str]) -> list[list[str]]:
     groups: dict[str, list[str]] = defaultdict(list)
     for text, short in short_by_name.items():
         groups[short].append(text)
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _weigh_distinct_tokens(brief: Mapping[str, str]) -> dict[str, dict[_Nth, int]]:
+def _weigh_distinct_tokens_by_function(brief: Mapping[str, str]) -> dict[str, dict[_Nth, int]]:
     """Text -> its tokens that other kernels of the same function lack, with their extra weight."""
     families: dict[str, list[str]] = defaultdict(list)
     for text, short in brief.items():
         families[re.split(r"[<{_\d]", short, maxsplit=1)[0]].append(text)
     weights: dict[str, dict[_Nth, int]] = {}
     for family in families.values():
-        weights |= _find_distinct_tokens({text: brief[text] for text in family}, 3)
+        weights |= _find_tokens_not_common({text: brief[text] for text in family}, 3)
     return weights
 
 
@@ -237,7 +248,9 @@ def _number_occurrences(tokens: Iterable[str]) -> list[_Nth]:
     return numbered
 
 
-def _find_distinct_tokens(texts: Mapping[str, str], extra: int = 20) -> dict[str, dict[_Nth, int]]:
+def _find_tokens_not_common(
+    texts: Mapping[str, str], extra_weight: int = 20
+) -> dict[str, dict[_Nth, int]]:
     """Text -> tokens that are not in every one of ``texts``."""
     tokens = {
         text: frozenset(_number_occurrences(_split_tokens(source)))
@@ -245,32 +258,34 @@ def _find_distinct_tokens(texts: Mapping[str, str], extra: int = 20) -> dict[str
     }
     common = frozenset.intersection(*tokens.values())
     return {
-        text: dict.fromkeys(own_tokens - common, extra) if len(texts) > 1 else {}
+        text: dict.fromkeys(own_tokens - common, extra_weight) if len(texts) > 1 else {}
         for text, own_tokens in tokens.items()
     }
 
 
-def _keep_distinguishing_tokens(text: str, extra: Mapping[_Nth, int], longest: int) -> str:
+def _keep_distinguishing_tokens(
+    text: str, extra_weights: Mapping[_Nth, int], max_characters: int
+) -> str:
     """``text`` with its most telling tokens, at most ``longest`` characters."""
-    if len(text) <= longest:
+    if len(text) <= max_characters:
         return text
     tokens = _split_tokens(text)
-    weights = _weigh_tokens(tokens, extra)
+    weights = _weigh_tokens(tokens, extra_weights)
     if not weights:
-        return text[: longest - 1] + GAP
+        return text[: max_characters - 1] + GAP
     selected: set[int] = {min(weights)}
     failed = 0
     for index_ in sorted(weights, key=lambda index: (-weights[index], index)):
         if index_ in selected:
             continue
-        if len(_join_selected_tokens(tokens, selected | {index_})) <= longest:
+        if len(_join_selected_tokens(tokens, selected | {index_})) <= max_characters:
             selected.add(index_)
         elif (failed := failed + 1) > 12:
             break
-    return _join_selected_tokens(tokens, selected)[:longest]
+    return _join_selected_tokens(tokens, selected)[:max_characters]
 
 
-def _weigh_tokens(tokens: Sequence[str], extra: Mapping[_Nth, int]) -> dict[int, int]:
+def _weigh_tokens(tokens: Sequence[str], extra_weights: Mapping[_Nth, int]) -> dict[int, int]:
     """Place of each word -> how telling it is."""
     in_name, weights = True, {}
     for index, (token, before) in enumerate(_number_occurrences(tokens)):
@@ -284,7 +299,7 @@ def _weigh_tokens(tokens: Sequence[str], extra: Mapping[_Nth, int]) -> dict[int,
             weight = 7
         elif _FUNCTOR.search(token):
             weight = 9
-        weights[index] = (1 if before else weight) + extra.get((token, before), 0)
+        weights[index] = (1 if before else weight) + extra_weights.get((token, before), 0)
     return weights
 
 

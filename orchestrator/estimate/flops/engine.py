@@ -26,9 +26,9 @@ from perfctl.orchestrator.estimate.flops.formulas import (
     CallWork,
     Formula,
     Works,
-    get_shape,
+    get_shape_or_empty,
+    pair_shapes_with_item_bytes,
     read_integer_of_attribute,
-    read_op_tensors,
 )
 from perfctl.records.paper import LayerCall, OpShape
 
@@ -105,7 +105,7 @@ def find_formula(op: OpShape) -> Formula | None:
     if op.op in TABLE:
         return TABLE[op.op]
     if op.op.startswith(("aten._foreach_", "aten._amp_foreach")):
-        return formulas.count_each_tensor
+        return formulas.count_foreach_operation
     return formulas.count_per_output if op.attributes.get("pointwise") else None
 
 
@@ -166,7 +166,7 @@ class WorkTotals:
         )
 
 
-def count_layer_calls(ops: Iterable[OpShape]) -> tuple[LayerCall, ...]:
+def build_layer_calls_with_flops(ops: Iterable[OpShape]) -> tuple[LayerCall, ...]:
     """Return the rows of all operations, in the order of the network, forward before backward."""
     rows: dict[_Key, _Parts] = {}
     unknown: dict[_Key, list[OpShape]] = {}
@@ -175,23 +175,23 @@ def count_layer_calls(ops: Iterable[OpShape]) -> tuple[LayerCall, ...]:
         if op.attributes.get("row"):
             operators.add(op.layer)
         forward = "recompute" if op.attributes.get("recompute") else "forward"
-        parts = apply_formula(op)
+        parts = compute_work_by_formula(op)
         if parts is None:
             direction = forward if op.direction == "forward" else op.direction
-            key = (op.layer, shorten_operator_name(op.op, op), direction)
+            key = (op.layer, make_friendly_operator_name(op.op, op), direction)
             unknown.setdefault(key, []).append(op)
         for part in parts or ():
             direction = forward if part.direction == "forward" else part.direction
-            key = (op.layer, name_layer_kind(op) + part.label, direction)
+            key = (op.layer, get_layer_or_operation_name(op) + part.label, direction)
             rows.setdefault(key, []).append((op, part))
-    owners = _find_parameter_kinds(rows)
+    owners = _find_parameter_kind_by_layer(rows)
     calls = [_build_layer_call(key, parts, owners) for key, parts in rows.items()]
-    calls += [_build_unknown_call(key, group) for key, group in unknown.items()]
-    calls += _report_unseen_forward([call for call in calls if call.layer not in operators])
+    calls += [_build_call_without_formula(key, group) for key, group in unknown.items()]
+    calls += _build_unseen_forward_rows([call for call in calls if call.layer not in operators])
     return tuple(sorted(calls, key=lambda call: call.position if call.position is not None else 0))
 
 
-def apply_formula(op: OpShape) -> Works | None:
+def compute_work_by_formula(op: OpShape) -> Works | None:
     """The parts of an operation; None where it has no formula, or one that does not fit
     these shapes."""
     formula = find_formula(op)
@@ -201,14 +201,14 @@ def apply_formula(op: OpShape) -> Works | None:
         parts = formula(op)
     except (ArithmeticError, LookupError, TypeError, ValueError):
         return None
-    return tuple(formulas.convert_to_real_flops(op, part) for part in parts)
+    return tuple(formulas.adjust_complex_and_integer_work(op, part) for part in parts)
 
 
 UNSEEN = "forward of "
 """Start of the kind of a row that stands for a forward that was not seen."""
 
 
-def _report_unseen_forward(calls: Sequence[LayerCall]) -> list[LayerCall]:
+def _build_unseen_forward_rows(calls: Sequence[LayerCall]) -> list[LayerCall]:
     """A layer whose backward multiplies while its forward does not: its forward was not
     seen whole."""
     work: dict[str, Counter[str]] = defaultdict(Counter)
@@ -259,27 +259,29 @@ def count_integer_macs(ops: Iterable[OpShape]) -> int:
     return macs
 
 
-def select_operations(ops: Iterable[OpShape], *, has_run: bool = False) -> Iterator[OpShape]:
+def select_countable_operations(
+    ops: Iterable[OpShape], *, was_executed: bool = False
+) -> Iterator[OpShape]:
     """Yield the operations that count: each autograd.Function that the user registered instead of
     what ran in it, and no others. What perfctl could not read in another one has its name. Which
     backend ran attention is left open unless the step ``has_run``: the device chooses it."""
     for op in ops:
         attributes = dict(op.attributes)
         function = f"autograd.{attributes.pop('function', '')}"
-        if "backend" in attributes and not has_run:
+        if "backend" in attributes and not was_executed:
             attributes["backend"] = "any"
         if (op.op == function) == (function in TABLE):
             is_unread = "function" in op.attributes and "missed" in attributes
             yield replace(op, op=function if is_unread else op.op, attributes=attributes)
 
 
-def is_fused_only(call: LayerCall) -> bool:
+def is_fused_kernel_recomputation(call: LayerCall) -> bool:
     """True for work that only a fused kernel does: attention's scores, computed again
     in backward."""
     return call.kind.endswith(FUSED)
 
 
-def sum_layer_calls(calls: Iterable[LayerCall], directions: Sequence[str]) -> WorkTotals:
+def sum_layer_call_work(calls: Iterable[LayerCall], directions: Sequence[str]) -> WorkTotals:
     """Sums over the rows in these directions. Rows without a formula are listed, not counted."""
     selected = [call for call in calls if call.direction in directions]
     missing: Counter[str] = Counter()
@@ -298,20 +300,25 @@ BACKWARD = ("grad_input", "grad_weight", "grad_bias", "backward")
 """Directions that make up the backward pass; recomputation is counted apart."""
 
 
-def name_layer_kind(op: OpShape) -> str:
+def get_layer_or_operation_name(op: OpShape) -> str:
     """Class of the layer, or the name of a functional operation."""
     functional = op.attributes.get("functional")
-    return shorten_operator_name(str(functional), op) if functional else op.kind
+    return make_friendly_operator_name(str(functional), op) if functional else op.kind
 
 
-def shorten_operator_name(name: str, op: OpShape) -> str:
+def make_friendly_operator_name(name: str, op: OpShape) -> str:
     """aten.addmm -> linear, aten.convolution -> conv2d, aten.relu_ -> relu."""
     space, _, bare = name.rpartition(".")
     if space not in ("aten", "perfctl"):
         return name
     if bare.startswith("convolution"):
         rank = (
-            len(get_shape(op.inputs, 2 if op.op.startswith("aten.convolution_backward") else 1)) - 2
+            len(
+                get_shape_or_empty(
+                    op.inputs, 2 if op.op.startswith("aten.convolution_backward") else 1
+                )
+            )
+            - 2
         )
         return f"conv{rank}d" if rank > 0 else "convolution"
     bare = FRIENDLY.get(bare, bare)
@@ -320,7 +327,7 @@ def shorten_operator_name(name: str, op: OpShape) -> str:
     return bare.rstrip("_") if not bare.startswith("__") else bare
 
 
-def _find_parameter_kinds(rows: dict[_Key, _Parts]) -> dict[str, str]:
+def _find_parameter_kind_by_layer(rows: dict[_Key, _Parts]) -> dict[str, str]:
     best: dict[str, tuple[bool, int, str]] = {}
     for (layer, kind, direction), parts in rows.items():
         if direction == "forward":
@@ -331,7 +338,9 @@ def _find_parameter_kinds(rows: dict[_Key, _Parts]) -> dict[str, str]:
     return {layer: kind for layer, (_, _, kind) in best.items()}
 
 
-def _build_layer_call(key: _Key, parts: _Parts, owners: dict[str, str]) -> LayerCall:
+def _build_layer_call(
+    key: _Key, parts: _Parts, parameter_kind_by_layer: dict[str, str]
+) -> LayerCall:
     layer, kind, direction = key
     macs = sum(part.macs * op.calls for op, part in parts)
     main = max(parts, key=lambda pair: (pair[1].macs, pair[0].position))[0].op
@@ -342,7 +351,7 @@ def _build_layer_call(key: _Key, parts: _Parts, owners: dict[str, str]) -> Layer
         direction=direction,
         macs=macs,
         flops=2 * macs + sum(part.odd_flops * op.calls for op, part in parts),
-        parameters=parts[0][0].parameters if owners.get(layer) == kind else 0,
+        parameters=parts[0][0].parameters if parameter_kind_by_layer.get(layer) == kind else 0,
         read_bytes=sum(part.read_bytes * op.calls for op, part in parts),
         write_bytes=sum(part.write_bytes * op.calls for op, part in parts),
         output_elements=sum(part.output_elements * op.calls for op, part in mains),
@@ -364,7 +373,7 @@ def _join_formula_texts(parts: _Parts) -> str:
     return "; ".join(lines)
 
 
-def _build_unknown_call(key: _Key, ops: list[OpShape]) -> LayerCall:
+def _build_call_without_formula(key: _Key, ops: list[OpShape]) -> LayerCall:
     layer, kind, direction = key
     count, name, missed = sum(op.calls for op in ops), ops[0].op, ops[0].attributes.get("missed")
     reason = f"perfctl did not read {name}: {missed}" if missed else f"no formula for {name}"
@@ -375,9 +384,13 @@ def _build_unknown_call(key: _Key, ops: list[OpShape]) -> LayerCall:
         macs=None,
         flops=None,
         parameters=0,
-        read_bytes=sum(read_op_tensors(op).sum_input_bytes() * op.calls for op in ops),
-        write_bytes=sum(read_op_tensors(op).sum_output_bytes() * op.calls for op in ops),
-        output_elements=sum(prod(get_shape(op.outputs, 0)) * op.calls for op in ops if op.outputs),
+        read_bytes=sum(pair_shapes_with_item_bytes(op).sum_input_bytes() * op.calls for op in ops),
+        write_bytes=sum(
+            pair_shapes_with_item_bytes(op).sum_output_bytes() * op.calls for op in ops
+        ),
+        output_elements=sum(
+            prod(get_shape_or_empty(op.outputs, 0)) * op.calls for op in ops if op.outputs
+        ),
         formula=f"{reason} ({count:,} {'call' if count == 1 else 'calls'})",
         elementwise_flops=None,
         calls=count,
@@ -417,13 +430,13 @@ class CastTotals:
     write_bytes: int
 
 
-def sum_work_by_type(ops: Iterable[OpShape], precision: str = "fp32") -> tuple[TypeWork, ...]:
+def sum_work_by_data_type(ops: Iterable[OpShape], precision: str = "fp32") -> tuple[TypeWork, ...]:
     """One row a type, the one with the most multiply-adds first. The optimizer is not included."""
     sums: dict[str, Counter[str]] = defaultdict(Counter)
     for op in ops:
         if op.direction == "optimizer":
             continue
-        name, parts = find_operand_type(op, precision), apply_formula(op)
+        name, parts = find_operand_type(op, precision), compute_work_by_formula(op)
         # The bias of a product is added to its result.
         type_work, other_work = (
             sums[name],
@@ -435,7 +448,7 @@ def sum_work_by_type(ops: Iterable[OpShape], precision: str = "fp32") -> tuple[T
             else "backward"
         )
         if parts is None:
-            tensors = read_op_tensors(op)
+            tensors = pair_shapes_with_item_bytes(op)
             type_work["missing"] += op.calls
             type_work[f"{side}_bytes"] += (
                 tensors.sum_input_bytes() + tensors.sum_output_bytes()
@@ -477,7 +490,7 @@ def sum_work_by_type(ops: Iterable[OpShape], precision: str = "fp32") -> tuple[T
     )
 
 
-def sum_casts(ops: Iterable[OpShape]) -> CastTotals:
+def sum_float_type_casts(ops: Iterable[OpShape]) -> CastTotals:
     """Every copy that changes a floating-point type; the optimizer is not included."""
     calls = read = write = 0
     for op in ops:
@@ -487,7 +500,7 @@ def sum_casts(ops: Iterable[OpShape]) -> CastTotals:
             and op.dtypes[0] != op.dtypes[1]
             and set(op.dtypes) <= set(SHORT)
         ):
-            tensors = read_op_tensors(op)
+            tensors = pair_shapes_with_item_bytes(op)
             calls, read, write = (
                 calls + op.calls,
                 read + tensors.sum_input_bytes() * op.calls,
@@ -496,7 +509,7 @@ def sum_casts(ops: Iterable[OpShape]) -> CastTotals:
     return CastTotals(calls, read, write)
 
 
-def list_product_types(
+def list_forward_product_types(
     ops: Iterable[OpShape], precision: str = "fp32"
 ) -> Mapping[tuple[str, str], str]:
     """(layer, kind) -> the types of its products in forward, as "bf16" or "fp32, bf16"; only where
@@ -504,7 +517,9 @@ def list_product_types(
     types_by_key: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
     for op in ops:
         if op.direction == "forward" and op.op in PRODUCTS and not op.attributes.get("recompute"):
-            types_by_key[op.layer, name_layer_kind(op)][find_operand_type(op, precision)] = None
+            types_by_key[op.layer, get_layer_or_operation_name(op)][
+                find_operand_type(op, precision)
+            ] = None
     return {key: ", ".join(types) for key, types in types_by_key.items()}
 
 
@@ -528,7 +543,7 @@ def _can_use_tf32(op: OpShape) -> bool:
         return False
     if not op.op.startswith("aten.convolution"):
         return True
-    weight = get_shape(op.inputs, 2 if "backward" in op.op else 1)
+    weight = get_shape_or_empty(op.inputs, 2 if "backward" in op.op else 1)
     # torch's own kernels run depthwise convolutions of float32, on CUDA cores
     groups = read_integer_of_attribute(op, "groups", 1)
     depthwise = (

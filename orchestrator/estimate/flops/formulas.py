@@ -135,7 +135,7 @@ class OpTensors:
         return OpTensors(self.outputs, ()).sum_input_bytes(*indices)
 
 
-def read_op_tensors(op: OpShape) -> OpTensors:
+def pair_shapes_with_item_bytes(op: OpShape) -> OpTensors:
     """Shapes joined with dtypes. An unknown dtype counts 4 bytes."""
     sizes = iter([ITEM_BYTES.get(name, 4) for name in op.dtypes])
     inputs, outputs = (
@@ -145,22 +145,22 @@ def read_op_tensors(op: OpShape) -> OpTensors:
     return OpTensors(inputs, outputs)
 
 
-def get_shape(shapes: tuple[Shape | None, ...], index: int) -> Shape:
+def get_shape_or_empty(shapes: tuple[Shape | None, ...], index: int) -> Shape:
     """The shape at ``index``; () when there is no tensor there."""
     shape = shapes[index] if index < len(shapes) else None
     return tuple(shape) if shape is not None else ()
 
 
-def count_output_elements(op: OpShape) -> int:
-    return prod(get_shape(op.outputs, 0)) if op.outputs else 0
+def count_first_output_elements(op: OpShape) -> int:
+    return prod(get_shape_or_empty(op.outputs, 0)) if op.outputs else 0
 
 
-def count_largest_input(op: OpShape) -> int:
+def count_largest_input_elements(op: OpShape) -> int:
     """Elements of the largest input."""
     return max((prod(shape) for shape in op.inputs if shape is not None), default=0)
 
 
-def name_work_direction(op: OpShape) -> str:
+def get_work_direction(op: OpShape) -> str:
     """forward, optimizer, or what the recorder said about a backward operation."""
     if op.direction == "forward":
         return "forward"
@@ -172,14 +172,14 @@ def make_call_work(
     op: OpShape, text: str, *, macs: int = 0, elementwise: int = 0, direction: str = ""
 ) -> Works:
     """The one part of an operation that reads all its inputs and writes all its outputs."""
-    tensors, direction = read_op_tensors(op), direction or name_work_direction(op)
+    tensors, direction = pair_shapes_with_item_bytes(op), direction or get_work_direction(op)
     return (
         CallWork(
             direction,
             macs,
             tensors.sum_input_bytes(),
             tensors.sum_output_bytes(),
-            count_output_elements(op),
+            count_first_output_elements(op),
             text,
             elementwise,
         ),
@@ -215,7 +215,7 @@ def make_elementwise_work(op: OpShape, factor: int, values: int, noun: str) -> W
     return make_call_work(op, f"{factor} x {values:,} {noun}, elementwise", elementwise=work)
 
 
-def read_flag(op: OpShape, name: str) -> bool:
+def read_boolean_attribute(op: OpShape, name: str) -> bool:
     return bool(op.attributes.get(name, False))
 
 
@@ -259,20 +259,22 @@ def _add_batch_dimension(shape: Shape, weight: Shape) -> Shape:
 
 def get_convolution_shapes(op: OpShape) -> tuple[Shape, Shape, Shape]:
     """Return the shapes of input, weight and output."""
-    weight = get_shape(op.inputs, 1)
-    data, result = get_shape(op.inputs, 0), get_shape(op.outputs, 0)
+    weight = get_shape_or_empty(op.inputs, 1)
+    data, result = get_shape_or_empty(op.inputs, 0), get_shape_or_empty(op.outputs, 0)
     return _add_batch_dimension(data, weight), weight, _add_batch_dimension(result, weight)
 
 
 def count_convolution(op: OpShape) -> Works:
     """Forward pass of a convolution. The bias adds 1 elementwise FLOP per output value."""
     data, weight, result = get_convolution_shapes(op)
-    macs, text = _count_conv_macs_and_text(data, weight, result, read_flag(op, "transposed"))
+    macs, text = _count_conv_macs_and_text(
+        data, weight, result, read_boolean_attribute(op, "transposed")
+    )
     return make_call_work(
         op,
         text,
         macs=macs,
-        elementwise=prod(result) if read_flag(op, "bias") else 0,
+        elementwise=prod(result) if read_boolean_attribute(op, "bias") else 0,
         direction="forward",
     )
 
@@ -280,13 +282,15 @@ def count_convolution(op: OpShape) -> Works:
 def count_convolution_backward(op: OpShape) -> Works:
     """Gradients of a convolution that output_mask selects: input and weight each cost as much as
     the forward pass."""
-    weight = get_shape(op.inputs, 2)
+    weight = get_shape_or_empty(op.inputs, 2)
     grad, data = (
-        _add_batch_dimension(get_shape(op.inputs, 0), weight),
-        _add_batch_dimension(get_shape(op.inputs, 1), weight),
+        _add_batch_dimension(get_shape_or_empty(op.inputs, 0), weight),
+        _add_batch_dimension(get_shape_or_empty(op.inputs, 1), weight),
     )
-    macs, text = _count_conv_macs_and_text(data, weight, grad, read_flag(op, "transposed"))
-    tensors = read_op_tensors(op)
+    macs, text = _count_conv_macs_and_text(
+        data, weight, grad, read_boolean_attribute(op, "transposed")
+    )
+    tensors = pair_shapes_with_item_bytes(op)
     mask = read_integers_of_attribute(op, "output_mask") or tuple(
         int(shape is not None) for shape in op.outputs
     )
@@ -333,20 +337,23 @@ def count_convolution_backward(op: OpShape) -> Works:
     return tuple(parts)
 
 
-def get_left_factor(op: OpShape) -> Shape:
+def get_left_factor_shape(op: OpShape) -> Shape:
     """Rows of a product; of addmm and its like the second argument."""
-    return get_shape(op.inputs, 1 if op.op in ADDED else 0)
+    return get_shape_or_empty(op.inputs, 1 if op.op in ADDED else 0)
 
 
 def count_matrix_product(op: OpShape) -> Works:
     """Matrix product, M x K x N. The additions of addmm, baddbmm and addmv are elementwise FLOPs. A
     sparse factor counts its stored values."""
     first, elementwise = (
-        (1, count_output_elements(op)) if op.op in ADDED else (0, _count_bias_additions(op))
+        (1, count_first_output_elements(op)) if op.op in ADDED else (0, _count_bias_additions(op))
     )
     if "nnz" in op.attributes:
         return _make_sparse_work(op, first)
-    first_shape, right = get_shape(op.inputs, first), get_shape(op.inputs, first + 1)
+    first_shape, right = (
+        get_shape_or_empty(op.inputs, first),
+        get_shape_or_empty(op.inputs, first + 1),
+    )
     factors: Shape = first_shape
     if len(first_shape) == 1:
         letters = "K"
@@ -365,28 +372,36 @@ def count_matrix_product(op: OpShape) -> Works:
 def _count_bias_additions(op: OpShape) -> int:
     index = BIAS_AT.get(op.op, len(op.inputs))
     return (
-        count_output_elements(op) if index < len(op.inputs) and op.inputs[index] is not None else 0
+        count_first_output_elements(op)
+        if index < len(op.inputs) and op.inputs[index] is not None
+        else 0
     )
 
 
-def _make_sparse_work(op: OpShape, first: int) -> Works:
+def _make_sparse_work(op: OpShape, first_factor_index: int) -> Works:
     stored = op.attributes["nnz"]
     first_nnz, right = (
-        stored[first : first + 2] if isinstance(stored, (list, tuple)) else (None, None)
+        stored[first_factor_index : first_factor_index + 2]
+        if isinstance(stored, (list, tuple))
+        else (None, None)
     )
     if first_nnz is not None and right is not None:
         pairs = read_integer_of_attribute(op, "pairs")
         text = f"pairs of stored values that meet = {pairs:,} MAC = {2 * pairs:,} FLOP"
         return make_call_work(op, text, macs=pairs)
     if first_nnz is not None:
-        shape, columns_at = get_shape(op.inputs, first + 1), -1
+        shape, columns_at = get_shape_or_empty(op.inputs, first_factor_index + 1), -1
     else:
-        first_nnz, shape, columns_at = right or 0, get_shape(op.inputs, first), -2
+        first_nnz, shape, columns_at = (
+            right or 0,
+            get_shape_or_empty(op.inputs, first_factor_index),
+            -2,
+        )
     factors = (int(first_nnz), 1 if len(shape) == 1 else shape[columns_at])
     return make_product_work(op, "stored values x columns", factors)
 
 
-def convert_to_real_flops(op: OpShape, part: CallWork) -> CallWork:
+def adjust_complex_and_integer_work(op: OpShape, part: CallWork) -> CallWork:
     """The part in real FLOPs: 4 real multiply-adds each for complex numbers, none for integers or a
     tangent of zeros."""
     if not part.macs:
@@ -418,9 +433,9 @@ def is_integer_product(op: OpShape) -> bool:
 
 def count_linear(op: OpShape) -> Works:
     """Linear layer: rows x in x out. A quantized layer has integer multiply-adds."""
-    data, weight = get_shape(op.inputs, 0), get_shape(op.inputs, 1)
+    data, weight = get_shape_or_empty(op.inputs, 0), get_shape_or_empty(op.inputs, 1)
     width = weight[-1] if weight else data[-1]
-    outs = prod(weight[:-1]) if weight else get_shape(op.outputs, 0)[-1]
+    outs = prod(weight[:-1]) if weight else get_shape_or_empty(op.outputs, 0)[-1]
     factors = (prod(data[:-1]), width, outs)
     return make_product_work(op, "rows x in x out", factors, _count_bias_additions(op), "forward")
 
@@ -428,7 +443,7 @@ def count_linear(op: OpShape) -> Works:
 def count_vector_products(op: OpShape) -> Works:
     """torch.linalg.vecdot: a product of two vectors of length K for each output value."""
     return make_product_work(
-        op, "outputs x K", (count_output_elements(op), read_integer_of_attribute(op, "depth"))
+        op, "outputs x K", (count_first_output_elements(op), read_integer_of_attribute(op, "depth"))
     )
 
 
@@ -436,25 +451,25 @@ def count_vector_products_backward(op: OpShape) -> Works:
     """Each required gradient costs as much as the forward pass."""
     factors = (
         sum(read_integers_of_attribute(op, "needs")),
-        count_output_elements(op),
+        count_first_output_elements(op),
         read_integer_of_attribute(op, "depth"),
     )
     return make_product_work(op, "gradients x outputs x K", factors)
 
 
-def _read_attention_sizes(op: OpShape, first: int) -> tuple[int, int, int, int, int]:
+def _read_attention_sizes(op: OpShape, query_index: int) -> tuple[int, int, int, int, int]:
     """B x h, Sq, Sk, E, V. Grouped-query attention works as if key and value were repeated to the
     query's heads."""
-    query, key, value = (get_shape(op.inputs, first + index) for index in range(3))
+    query, key, value = (get_shape_or_empty(op.inputs, query_index + index) for index in range(3))
     return prod(query[:-2]), query[-2], key[-2], query[-1], value[-1]
 
 
 def _count_attention_scores_and_text(
-    op: OpShape, first: int, letters: str, depth: int
+    op: OpShape, query_index: int, letters: str, depth: int
 ) -> tuple[int, str]:
     """Return the scores that the mask leaves, as far as it is known, and the text of their product
     with ``depth``."""
-    square = _read_attention_sizes(op, first)[:3]
+    square = _read_attention_sizes(op, query_index)[:3]
     mask, reason = op.attributes.get("mask"), op.attributes.get("upper_bound")
     is_counted = "scores" in op.attributes
     scores = read_integer_of_attribute(op, "scores") if is_counted else prod(square)
@@ -462,7 +477,9 @@ def _count_attention_scores_and_text(
     text = format_mac_product(f"{names} x {letters}", (*sizes, depth)) + (
         f"; {mask}" if mask else ""
     )
-    text += CAUSAL * read_flag(op, "is_causal") + (f"{UPPER_BOUND}{reason}" if reason else "")
+    text += CAUSAL * read_boolean_attribute(op, "is_causal") + (
+        f"{UPPER_BOUND}{reason}" if reason else ""
+    )
     return scores, text
 
 
@@ -471,7 +488,7 @@ def count_attention(op: OpShape) -> Works:
     heads, rows, _, wide, deep = _read_attention_sizes(op, 0)
     scores, text = _count_attention_scores_and_text(op, 0, "(E + V)", wide + deep)
     macs = scores * (wide + deep)
-    tensors = read_op_tensors(op)
+    tensors = pair_shapes_with_item_bytes(op)
     return (
         CallWork(
             "forward",
@@ -505,7 +522,7 @@ def count_attention_backward(op: OpShape) -> Works:
     )
     scores, text = _count_attention_scores_and_text(op, first, "depths", depth)
     macs, text = scores * depth, f"{names}: {text}"
-    read_bytes = read_op_tensors(op).sum_input_bytes(first, first + 1, first + 2)
+    read_bytes = pair_shapes_with_item_bytes(op).sum_input_bytes(first, first + 1, first + 2)
     parts = [
         CallWork("grad_input", macs, read_bytes, read_bytes, heads * rows * wide, text, 5 * scores)
     ]
@@ -601,17 +618,21 @@ def _count_recurrent_macs_and_text(net: RecurrentSizes) -> tuple[int, str]:
 
 def _count_recurrent_weights_and_item_bytes(op: OpShape, net: RecurrentSizes) -> tuple[int, int]:
     """Return (their number, with biases; bytes of one)."""
-    output = read_op_tensors(op).outputs[0] if op.outputs else None
-    biases = 2 * net.gate_outputs * net.layers * net.directions if read_flag(op, "bias") else 0
+    output = pair_shapes_with_item_bytes(op).outputs[0] if op.outputs else None
+    biases = (
+        2 * net.gate_outputs * net.layers * net.directions
+        if read_boolean_attribute(op, "bias")
+        else 0
+    )
     return net.weight_count + biases, output[1] if output else 4
 
 
 def count_recurrent(op: OpShape) -> Works:
     """Forward pass of a complete nn.LSTM, GRU or RNN."""
-    net, tensors = read_recurrent_sizes(op), read_op_tensors(op)
+    net, tensors = read_recurrent_sizes(op), pair_shapes_with_item_bytes(op)
     macs, text = _count_recurrent_macs_and_text(net)
     cells = CELL[op.op.removeprefix("perfctl.")] * net.hidden + (
-        2 * net.gate_outputs if read_flag(op, "bias") else 0
+        2 * net.gate_outputs if read_boolean_attribute(op, "bias") else 0
     )
     reads = tensors.sum_input_bytes() + prod(_count_recurrent_weights_and_item_bytes(op, net))
     work = net.steps * cells * net.layers * net.directions
@@ -621,7 +642,7 @@ def count_recurrent(op: OpShape) -> Works:
             macs,
             reads,
             tensors.sum_output_bytes(),
-            count_output_elements(op),
+            count_first_output_elements(op),
             text,
             work,
         ),
@@ -633,22 +654,22 @@ def count_recurrent_backward(op: OpShape) -> Works:
     less if the step needs no gradient of input or initial state."""
     net, tensors, first = (
         read_recurrent_sizes(op),
-        read_op_tensors(op),
+        pair_shapes_with_item_bytes(op),
         read_integer_of_attribute(op, "first_rows"),
     )
     forward, text = _count_recurrent_macs_and_text(net)
     weights, item = _count_recurrent_weights_and_item_bytes(op, net)
     grads, left_out = forward, []
-    if not read_flag(op, "needs_input"):
+    if not read_boolean_attribute(op, "needs_input"):
         grads -= net.directions * net.steps * net.gate_outputs * net.inputs
         left_out.append("the input needs no gradient")
-    if not read_flag(op, "needs_hidden"):
+    if not read_boolean_attribute(op, "needs_hidden"):
         grads -= net.directions * net.layers * first * net.gate_outputs * net.recurrent_size
         each = format_factors(first, net.gate_outputs, net.recurrent_size)
         left_out.append(f"the initial state needs none (- {each} per layer and direction)")
     note = f"as forward, but {' and '.join(left_out)}" if left_out else "as forward"
     total = f"{note} = {grads:,} MAC = {2 * grads:,} FLOP"
-    values = count_output_elements(op)
+    values = count_first_output_elements(op)
     parts = [
         CallWork(
             "grad_input",
@@ -659,7 +680,7 @@ def count_recurrent_backward(op: OpShape) -> Works:
             total,
         )
     ]
-    if read_flag(op, "needs_weight"):
+    if read_boolean_attribute(op, "needs_weight"):
         reads = tensors.sum_input_bytes() + tensors.sum_output_bytes()
         parts.append(
             CallWork("grad_weight", forward, reads, weights * item, weights, f"as forward: {text}")
@@ -669,20 +690,20 @@ def count_recurrent_backward(op: OpShape) -> Works:
 
 def count_per_output(op: OpShape, factor: int = 1) -> Works:
     """``factor`` FLOPs for each output value."""
-    return make_elementwise_work(op, factor, count_output_elements(op), "output values")
+    return make_elementwise_work(op, factor, count_first_output_elements(op), "output values")
 
 
 def count_per_input(op: OpShape, factor: int) -> Works:
     """``factor`` FLOPs for each value of the largest input."""
-    return make_elementwise_work(op, factor, count_largest_input(op), "input values")
+    return make_elementwise_work(op, factor, count_largest_input_elements(op), "input values")
 
 
-def count_moved(op: OpShape) -> Works:
+def count_moved_values(op: OpShape) -> Works:
     """The operator copies, looks up, draws or sets values: bytes, no FLOPs."""
-    return make_call_work(op, f"{count_output_elements(op):,} values moved, no arithmetic")
+    return make_call_work(op, f"{count_first_output_elements(op):,} values moved, no arithmetic")
 
 
-def count_each_tensor(op: OpShape) -> Works:
+def count_foreach_operation(op: OpShape) -> Works:
     """_foreach_ operations on lists: one FLOP for each value of the first list."""
     values = sum(prod(shape) for shape in (op.outputs or op.inputs) if shape is not None)
     return make_elementwise_work(op, 1, values, "values of a list of tensors")
@@ -693,7 +714,7 @@ def count_pooling(op: OpShape) -> Works:
     kernel = read_integers_of_attribute(op, "kernel_size") or (1,)
     rank = 3 if "3d" in op.op else 2 if "2d" in op.op else 1
     window = prod(kernel * rank if len(kernel) == 1 else kernel)
-    values = count_output_elements(op)
+    values = count_first_output_elements(op)
     return make_call_work(
         op, f"window {window} x {values:,} output values, elementwise", elementwise=window * values
     )
@@ -702,17 +723,19 @@ def count_pooling(op: OpShape) -> Works:
 def count_batch_norm(op: OpShape) -> Works:
     """Training: 8 FLOPs per value (mean 1, variance 3, normalize 2, scale and shift 2). Evaluation:
     4."""
-    factor = 8 if read_flag(op, "training") else 4
-    values = count_output_elements(op)
-    tensors = read_op_tensors(op)
+    factor = 8 if read_boolean_attribute(op, "training") else 4
+    values = count_first_output_elements(op)
+    tensors = pair_shapes_with_item_bytes(op)
     # Eval keeps no batch statistics: devices return them empty, or as tensors that nobody fills.
     written = (
-        tensors.sum_output_bytes() if read_flag(op, "training") else tensors.sum_output_bytes(0)
+        tensors.sum_output_bytes()
+        if read_boolean_attribute(op, "training")
+        else tensors.sum_output_bytes(0)
     )
     text = f"{factor} x {values:,} output values, elementwise"
     return (
         CallWork(
-            name_work_direction(op),
+            get_work_direction(op),
             0,
             tensors.sum_input_bytes(),
             written,
@@ -729,22 +752,26 @@ def count_norm_backward(op: OpShape) -> Works:
     In eval it does not read the batch statistics (places 5 and 6 of batch norm), which are then
     empty or unfilled.
     """
-    values = count_largest_input(op)
-    tensors = read_op_tensors(op)
+    values = count_largest_input_elements(op)
+    tensors = pair_shapes_with_item_bytes(op)
     in_eval = op.attributes.get("train") is False
     indices = [index for index in range(len(op.inputs)) if not (in_eval and index in (5, 6))]
     read = tensors.sum_input_bytes(*indices)
     text, written = f"11 x {values:,} values, elementwise", tensors.sum_output_bytes()
-    return (CallWork("backward", 0, read, written, count_output_elements(op), text, 11 * values),)
+    return (
+        CallWork("backward", 0, read, written, count_first_output_elements(op), text, 11 * values),
+    )
 
 
 def count_interpolation_backward(op: OpShape, factor: int) -> Works:
     """For each value of the gradient that comes in, a multiplication and an addition for each of
     ``factor`` neighbours."""
-    return make_elementwise_work(op, 2 * factor, prod(get_shape(op.inputs, 0)), "gradient values")
+    return make_elementwise_work(
+        op, 2 * factor, prod(get_shape_or_empty(op.inputs, 0)), "gradient values"
+    )
 
 
-def count_state_values(op: OpShape) -> int:
+def count_optimizer_state_tensors(op: OpShape) -> int:
     """State tensors of the parameter's size: SGD 0, momentum 1, Adam 2 (amsgrad 3), Adadelta 2,
     RMSprop 1 to 3."""
     name = op.op.removeprefix("optim.")
@@ -752,19 +779,19 @@ def count_state_values(op: OpShape) -> int:
     if name == "SGD":
         return int(momentum)
     if name == "RMSprop":
-        return 1 + momentum + read_flag(op, "centered")
-    return (1 if name == "Adagrad" else 2) + read_flag(op, "amsgrad")
+        return 1 + momentum + read_boolean_attribute(op, "centered")
+    return (1 if name == "Adagrad" else 2) + read_boolean_attribute(op, "amsgrad")
 
 
 def count_optimizer_step(op: OpShape) -> Works:
     """An optimizer reads parameter, gradient and state, and writes parameter and state. It has no
     multiply-adds by convention."""
-    name, values = op.op.removeprefix("optim."), count_output_elements(op)
+    name, values = op.op.removeprefix("optim."), count_first_output_elements(op)
     factor = WORK[name] + 2 * sum(
-        read_flag(op, option) for option in ("momentum", "weight_decay", "nesterov")
+        read_boolean_attribute(op, option) for option in ("momentum", "weight_decay", "nesterov")
     )
-    state = count_state_values(op)
-    size = read_op_tensors(op).sum_output_bytes()
+    state = count_optimizer_state_tensors(op)
+    size = pair_shapes_with_item_bytes(op).sum_output_bytes()
     text = f"{factor} x {values:,} values, {state} of state each, elementwise"
     return (
         CallWork(

@@ -16,9 +16,9 @@ from perfctl.orchestrator.estimate.flops import engine
 from perfctl.orchestrator.estimate.flops.formulas import (
     CallWork,
     Works,
-    count_output_elements,
-    name_work_direction,
-    read_op_tensors,
+    count_first_output_elements,
+    get_work_direction,
+    pair_shapes_with_item_bytes,
 )
 from perfctl.records.paper import OpShape
 from perfctl.records.possible import MOST_COUNT
@@ -51,7 +51,7 @@ def register_flops(name: str, function: Function) -> None:
         KERNELS[name] = function
 
 
-def load_formulas(path: Path) -> None:
+def execute_formula_file_once(path: Path) -> None:
     """Execute a file that registers formulas, unless it was executed already. Raises UsageError."""
     path = path.absolute()
     if path in LOADED:
@@ -67,39 +67,43 @@ def load_formulas(path: Path) -> None:
 
 
 def _make_registered_work(name: str, function: Function, op: OpShape) -> Works:
-    flops = _call_user_function(name, function, op.inputs, op.outputs)
+    flops = _call_user_flop_function(name, function, op.inputs, op.outputs)
     macs, remainder = divmod(flops, 2)
-    tensors = read_op_tensors(op)
+    tensors = pair_shapes_with_item_bytes(op)
     return (
         CallWork(
-            name_work_direction(op),
+            get_work_direction(op),
             macs,
             tensors.sum_input_bytes(),
             tensors.sum_output_bytes(),
-            count_output_elements(op),
+            count_first_output_elements(op),
             f"{flops:,} FLOP, registered",
             odd_flops=remainder,
         ),
     )
 
 
-def count_kernel_flops(name: str, numbers: Mapping[str, Fraction]) -> int:
+def compute_registered_kernel_flops(
+    kernel_glob: str, run_parameters: Mapping[str, Fraction]
+) -> int:
     """Return the FLOPs of one launch of registered kernels. Raises UsageError."""
-    function = KERNELS[name]
+    function = KERNELS[kernel_glob]
     names = inspect.signature(function).parameters
-    if missing := [name_ for name_ in names if name_ not in numbers]:
-        known_names = ", ".join(numbers) or "none"
+    if missing := [name_ for name_ in names if name_ not in run_parameters]:
+        known_names = ", ".join(run_parameters) or "none"
         raise UsageError(
-            f"the formula of '{name}' needs {', '.join(missing)} (known: {known_names})"
+            f"the formula of '{kernel_glob}' needs {', '.join(missing)} (known: {known_names})"
         )
-    values = {name_: numbers[name_] for name_ in names}
+    values = {name_: run_parameters[name_] for name_ in names}
     arguments = {
         name_: int(size) if size.denominator == 1 else size for name_, size in values.items()
     }
-    return _call_user_function(name, function, **arguments)
+    return _call_user_flop_function(kernel_glob, function, **arguments)
 
 
-def _call_user_function(name: str, function: Function, *arguments: Any, **parameters: Any) -> int:
+def _call_user_flop_function(
+    name: str, function: Function, *arguments: Any, **parameters: Any
+) -> int:
     try:
         flops = round(function(*arguments, **parameters))
     except Exception as error:

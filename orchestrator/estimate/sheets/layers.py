@@ -19,12 +19,12 @@ from perfctl.orchestrator.estimate.flops.formulas import (
     Shape,
     format_factors,
     get_convolution_shapes,
-    get_left_factor,
-    get_shape,
-    read_flag,
+    get_left_factor_shape,
+    get_shape_or_empty,
+    pair_shapes_with_item_bytes,
+    read_boolean_attribute,
     read_integer_of_attribute,
     read_integers_of_attribute,
-    read_op_tensors,
 )
 from perfctl.records.paper import OpShape
 
@@ -145,22 +145,28 @@ def make_product_line(
     )
 
 
-def make_flop_lines(macs: int, bias: bool = False, values: int = 0) -> tuple[SheetLine, ...]:
+def make_flop_and_bias_lines(
+    macs: int, has_bias: bool = False, output_value_count: int = 0
+) -> tuple[SheetLine, ...]:
     """Return the line that turns multiply-adds into FLOPs, and that of the bias additions if the
     layer has a bias.
 
     ``values``: output values, each with one addition.
     """
     line = make_product_line("in FLOP", "2 x MAC", (2, macs), "FLOP")
-    if not bias:
+    if not has_bias:
         return (line,)
-    return line, make_product_line("bias, not included", "1 addition per value", (values,), "FLOP")
+    return line, make_product_line(
+        "bias, not included", "1 addition per value", (output_value_count,), "FLOP"
+    )
 
 
-def list_sheet_tensors(op: OpShape, *tensor_roles: tuple[str, str, int]) -> tuple[SheetTensor, ...]:
+def select_nonempty_tensors(
+    op: OpShape, *tensor_roles: tuple[str, str, int]
+) -> tuple[SheetTensor, ...]:
     """Return the tensors of an operation, of (name, "in" or "out", index): those that it has and
     that are not empty."""
-    tensors = read_op_tensors(op)
+    tensors = pair_shapes_with_item_bytes(op)
     sides = {"in": tensors.inputs, "out": tensors.outputs}
     items = []
     for caption, side, index in tensor_roles:
@@ -170,24 +176,31 @@ def list_sheet_tensors(op: OpShape, *tensor_roles: tuple[str, str, int]) -> tupl
     return tuple(items)
 
 
-def read_window_setting(op: OpShape, name: str, rank: int, default: int = 0) -> tuple[int, ...]:
+def read_window_setting_per_dimension(
+    op: OpShape, name: str, rank: int, default: int = 0
+) -> tuple[int, ...]:
     """Return a setting of a window in each of ``rank`` dimensions."""
     values = read_integers_of_attribute(op, name) or (default,)
     return values * rank if len(values) == 1 else values
 
 
-def make_window_lines(
-    names: Sequence[str], sides: Sequence[Sequence[int]], transposed: bool = False, up: bool = False
+def make_output_size_lines(
+    names: Sequence[str],
+    window_sizes_by_dimension: Sequence[Sequence[int]],
+    is_transposed: bool = False,
+    is_ceil_mode: bool = False,
 ) -> list[SheetLine]:
     """Return a line for the output size of a window in each dimension.
 
     ``sides``: input, kernel, stride, padding, dilation, output; ``up``: ceil_mode.
     """
     lines = []
-    for name, (size, kernel, stride, padding, dilation, result) in zip(names, sides, strict=True):
+    for name, (size, kernel, stride, padding, dilation, result) in zip(
+        names, window_sizes_by_dimension, strict=True
+    ):
         span = dilation * (kernel - 1) + 1
         width = f"({dilation}x({kernel} - 1) + 1)" if dilation > 1 else f"{kernel}"
-        if transposed:
+        if is_transposed:
             extra = result - ((size - 1) * stride - 2 * padding + span)
             formula = "(input - 1) stride + kernel - 2 padding"
             formula += " + output padding" if extra else ""
@@ -195,17 +208,17 @@ def make_window_lines(
             numbers = f"({size} - 1)x{stride} + {width} - 2x{padding}{suffix}"
         else:
             exact = (size - span + 2 * padding) % stride == 0
-            rounded = "" if exact else ", rounded up" if up else ", rounded down"
+            rounded = "" if exact else ", rounded up" if is_ceil_mode else ", rounded down"
             formula = f"(input - kernel + 2 padding)/stride + 1{rounded}"
             numbers = f"({size} - {width} + 2x{padding})/{stride} + 1"
         lines.append(SheetLine(name, formula, numbers, f"{result:,}"))
     return lines
 
 
-def make_space_lines(items: Sequence[SheetTensor]) -> tuple[SheetLine, ...]:
+def make_tensor_size_lines(sheet_tensors: Sequence[SheetTensor]) -> tuple[SheetLine, ...]:
     """Return values and bytes of each tensor, and of all."""
     lines, values, size = [], 0, 0
-    for item in items:
+    for item in sheet_tensors:
         count = prod(item.sizes)
         values, size = values + count, size + count * item.item
         product = f"{format_factors(*item.sizes)} = " if len(item.sizes) > 1 else ""
@@ -217,16 +230,19 @@ def make_space_lines(items: Sequence[SheetTensor]) -> tuple[SheetLine, ...]:
     return tuple(lines)
 
 
-def work_convolution(op: OpShape) -> WorkedLayer:
+def build_convolution_worksheet(op: OpShape) -> WorkedLayer:
     """Return the sheet of aten.convolution, transposed or not.
 
     A transposed convolution spreads every input value over a kernel, so the input's positions
     count instead of the output's.
     """
     data, weight, result = get_convolution_shapes(op)
-    transposed, bias = read_flag(op, "transposed"), read_flag(op, "bias")
+    transposed, bias = read_boolean_attribute(op, "transposed"), read_boolean_attribute(op, "bias")
     groups, rank = read_integer_of_attribute(op, "groups", 1), len(weight) - 2
-    settings = [read_window_setting(op, name, rank) for name in ("stride", "padding", "dilation")]
+    settings = [
+        read_window_setting_per_dimension(op, name, rank)
+        for name in ("stride", "padding", "dilation")
+    ]
     side, inner, channels, letters = "output", "C/g", "K", OUT_LETTERS[rank]
     if transposed:
         side, inner, channels, letters = "input", "K/g", "C", IN_LETTERS[rank]
@@ -240,7 +256,7 @@ def work_convolution(op: OpShape) -> WorkedLayer:
     names = [f"output {OUT_LETTERS[rank][axis]} ({name})" for axis, name in enumerate(SIDES[rank])]
     sides = list(zip(data[2:], weight[2:], *settings, result[2:], strict=True))
     shapes += [
-        *make_window_lines(names, sides, transposed),
+        *make_output_size_lines(names, sides, transposed),
         make_shape_line("output", result, "N x K x ..."),
     ]
     values = data if transposed else result
@@ -252,19 +268,19 @@ def work_convolution(op: OpShape) -> WorkedLayer:
         make_product_line("one sample", "values x MAC", (sample, macs_per_value), "MAC"),
         make_product_line(f"{side} values, whole batch", f"N x {positions}", values),
         make_product_line("whole batch", "values x MAC", (batch, macs_per_value), "MAC"),
-        *make_flop_lines(batch * macs_per_value, bias, prod(result)),
+        *make_flop_and_bias_lines(batch * macs_per_value, bias, prod(result)),
     )
     if transposed:
-        ways = list_transposed_ways(data, weight, result, groups)
+        ways = list_deconv_macs_with_mistakes(data, weight, result, groups)
     else:
-        ways = list_conv_ways(weight, result[2:], data[2:], settings, groups)
+        ways = list_conv_macs_with_mistakes(weight, result[2:], data[2:], settings, groups)
     tensor_roles = [("weights", "in", 1), *([("biases", "in", 2)] if bias else [])]
-    space = list_sheet_tensors(op, *tensor_roles, ("output map", "out", 0))
+    space = select_nonempty_tensors(op, *tensor_roles, ("output map", "out", 0))
     facts = ManualCheckFacts(data[0], prod(weight), result[1] if bias else 0, bias, ways)
     return WorkedLayer(tuple(shapes), steps, space, facts)
 
 
-def list_conv_ways(
+def list_conv_macs_with_mistakes(
     weight: Shape,
     positions: Shape,
     input_size: Shape,
@@ -280,7 +296,9 @@ def list_conv_ways(
     """
     strides, paddings, dilations = settings
 
-    def add_way(about: str, slip: str, weight: Shape, positions: Shape) -> None:
+    def add_calculation(
+        mistake_topic: str, mistake_text: str, weight: Shape, positions: Shape
+    ) -> None:
         kernel, place_count = _format_map_size(weight[2:]), prod(positions)
         names = (
             (f"{weight[0]} output channels", weight[0]),
@@ -292,58 +310,90 @@ def list_conv_ways(
         )
         outputs, shape = weight[0] * place_count, (weight[0], *positions)
         terms = ((weight[0], *weight[1:], *positions),)
-        ways.append(WorkedWay((slip,) if slip else (), terms, outputs, names, shape, about))
+        ways.append(
+            WorkedWay(
+                (mistake_text,) if mistake_text else (), terms, outputs, names, shape, mistake_topic
+            )
+        )
 
-    def list_window_slips(size: Shape, expected: Shape) -> dict[str, Shape]:
+    def list_wrong_output_sizes(
+        window_input_size: Shape, right_output_size: Shape
+    ) -> dict[str, Shape]:
         """Return the positions that a mistake makes of an input of this size."""
-        dense = tuple(map(compute_output_size, size, weight[2:], repeat(1), paddings, dilations))
-        inner = tuple(map(compute_output_size, size, weight[2:], strides, repeat(0), dilations))
-        right = _format_map_size(expected)
+        dense = tuple(
+            map(
+                compute_window_output_size,
+                window_input_size,
+                weight[2:],
+                repeat(1),
+                paddings,
+                dilations,
+            )
+        )
+        inner = tuple(
+            map(
+                compute_window_output_size,
+                window_input_size,
+                weight[2:],
+                strides,
+                repeat(0),
+                dilations,
+            )
+        )
+        right = _format_map_size(right_output_size)
         slips = {
             f"stride left out ({_format_map_size(dense)} positions, not {right})": dense,
             f"padding left out ({_format_map_size(inner)} positions, not {right})": inner,
-            f"output {_format_map_size(size)} instead of {right}": size,
+            f"output {_format_map_size(window_input_size)} instead of {right}": window_input_size,
         }
         distinct: dict[Shape, str] = {}
         for slip, other in slips.items():
-            if all(other) and other != expected:
+            if all(other) and other != right_output_size:
                 distinct.setdefault(other, slip)
         return {slip: other for other, slip in distinct.items()}
 
-    def add_way_pair(first: Slip, second: Slip, places: Shape) -> None:
+    def add_two_mistake_calculation(first: Slip, second: Slip, output_positions: Shape) -> None:
         (about, slip), (second_about, second_slip) = first, second
-        terms, outputs = ((*weight, *places),), weight[0] * prod(places)
-        slips, shape = (slip, second_slip), (weight[0], *places)
+        terms, outputs = ((*weight, *output_positions),), weight[0] * prod(output_positions)
+        slips, shape = (slip, second_slip), (weight[0], *output_positions)
         pairs.append(WorkedWay(slips, terms, outputs, (), shape, about, second_about))
 
     ways: list[WorkedWay] = []
     pairs: list[WorkedWay] = []
-    add_way("terms", "", weight, positions)
-    ways += _list_omitted_sizes(ways[0], weight, positions)
+    add_calculation("terms", "", weight, positions)
+    ways += _list_calculations_with_omitted_size(ways[0], weight, positions)
     for pool in (2, 3, 4):
         for scale in (floordiv, mul):
             sizes = tuple(scale(size, pool) for size in input_size)
-            if all(other := tuple(map(compute_output_size, sizes, weight[2:], *settings))):
+            if all(other := tuple(map(compute_window_output_size, sizes, weight[2:], *settings))):
                 about = "pooling" if (pool, scale) == (2, floordiv) else "wider pooling"
                 pooled = (
                     f"input {_format_map_size(sizes)} instead of {_format_map_size(input_size)}"
                 )
-                add_way(about, pooled, weight, other)
-                for slip, places in list_window_slips(sizes, other).items():
-                    add_way_pair((about, pooled), ("positions", slip), places)
+                add_calculation(about, pooled, weight, other)
+                for slip, places in list_wrong_output_sizes(sizes, other).items():
+                    add_two_mistake_calculation((about, pooled), ("positions", slip), places)
     if groups > 1:
         dense_weight = (weight[0], weight[1] * groups, *weight[2:])
-        add_way("groups", f"the division by {groups} groups left out", dense_weight, positions)
-    slips = list_window_slips(tuple(input_size), tuple(positions))
+        add_calculation(
+            "groups", f"the division by {groups} groups left out", dense_weight, positions
+        )
+    slips = list_wrong_output_sizes(tuple(input_size), tuple(positions))
     for slip, other in slips.items():
-        add_way("positions", slip, weight, other)
-    both = tuple(map(compute_output_size, input_size, weight[2:], repeat(1), repeat(0), dilations))
+        add_calculation("positions", slip, weight, other)
+    both = tuple(
+        map(compute_window_output_size, input_size, weight[2:], repeat(1), repeat(0), dilations)
+    )
     if len(slips) > 1 and both not in (positions, *slips.values()) and all(both):
-        add_way_pair(("positions", "stride left out"), ("positions", "padding left out"), both)
+        add_two_mistake_calculation(
+            ("positions", "stride left out"), ("positions", "padding left out"), both
+        )
     return (*ways, *pairs)
 
 
-def _list_omitted_sizes(right: WorkedWay, weight: Shape, positions: Shape) -> Iterator[WorkedWay]:
+def _list_calculations_with_omitted_size(
+    right_calculation: WorkedWay, weight: Shape, positions: Shape
+) -> Iterator[WorkedWay]:
     """Yield the ways in which one size of a convolution is left out."""
     first, second, *kernel = weight
     sizes = [
@@ -367,12 +417,16 @@ def _list_omitted_sizes(right: WorkedWay, weight: Shape, positions: Shape) -> It
         ("map", f"the {_format_map_size(positions)} positions left out", weight, prod(positions))
     )
     for about, slip, term, left_out in sizes:
-        if prod(term) != right.macs_per_sample:
-            outputs = right.outputs // left_out if right.shape else right.outputs
+        if prod(term) != right_calculation.macs_per_sample:
+            outputs = (
+                right_calculation.outputs // left_out
+                if right_calculation.shape
+                else right_calculation.outputs
+            )
             yield WorkedWay((slip,), (term,), outputs, about=about)
 
 
-def compute_output_size(
+def compute_window_output_size(
     size: int, kernel: int, stride: int, padding: int, dilation: int = 1
 ) -> int:
     """Return (input - kernel + 2 padding)/stride + 1 with the dilated kernel; 0 if it does not
@@ -384,44 +438,50 @@ def _format_map_size(sizes: Sequence[int]) -> str:
     return "x".join(map(str, sizes))
 
 
-def list_transposed_ways(
-    data: Shape, weight: Shape, result: Shape, groups: int
+def list_deconv_macs_with_mistakes(
+    input_shape: Shape, weight: Shape, output_shape: Shape, groups: int
 ) -> tuple[WorkedWay, ...]:
     """Return the right way; the output's positions instead of the input's; groups left out."""
-    outputs = prod(result[1:])
-    wrong, right = _format_map_size(result[2:]), _format_map_size(data[2:])
+    outputs = prod(output_shape[1:])
+    wrong, right = _format_map_size(output_shape[2:]), _format_map_size(input_shape[2:])
     names = (
         (f"{weight[0]} input channels", weight[0]),
-        (right, prod(data[2:])),
+        (right, prod(input_shape[2:])),
         (f"the {_format_map_size(weight[2:])} kernel", prod(weight[2:])),
         (f"{weight[1]} output channels", weight[1]),
     )
     slip = f"positions of the output ({wrong}) instead of the input's ({right})"
     ways = [
-        WorkedWay((), ((*weight, *data[2:]),), outputs, names),
-        WorkedWay((slip,), ((*weight, *result[2:]),), outputs, names, about="positions"),
+        WorkedWay((), ((*weight, *input_shape[2:]),), outputs, names),
+        WorkedWay((slip,), ((*weight, *output_shape[2:]),), outputs, names, about="positions"),
     ]
     if groups > 1:
-        dense = (weight[0], weight[1] * groups, *weight[2:], *data[2:])
+        dense = (weight[0], weight[1] * groups, *weight[2:], *input_shape[2:])
         slip = f"the division by {groups} groups left out"
         ways.append(WorkedWay((slip,), (dense,), outputs, about="groups"))
-    for way in _list_omitted_sizes(ways[0], (weight[1], weight[0], *weight[2:]), data[2:]):
+    for way in _list_calculations_with_omitted_size(
+        ways[0], (weight[1], weight[0], *weight[2:]), input_shape[2:]
+    ):
         ways.append(way)
     return tuple(ways)
 
 
-def work_linear(op: OpShape, module_output: Shape | None = None) -> WorkedLayer:
+def build_linear_worksheet(op: OpShape, module_output_shape: Shape | None = None) -> WorkedLayer:
     """Return the sheet of aten.addmm(bias, rows, weight), aten.mm(rows, weight) or
     aten.linear(data, weight, bias).
 
     The dispatcher sees the leading dimensions flattened to rows; ``module_output`` has them.
     """
     first, bias_at = (1, 0) if op.op in ADDED else (0, BIAS_AT.get(op.op, -1))
-    data, weight = get_left_factor(op), get_shape(op.inputs, first + 1)
+    data, weight = get_left_factor_shape(op), get_shape_or_empty(op.inputs, first + 1)
     ins, outs = (weight[-1], weight[0]) if op.op == "aten.linear" else (weight[0], weight[1])
     rows, leading = prod(data[:-1]), data[:-1] or (1,)
-    if module_output is not None and module_output[:-1] and prod(module_output[:-1]) == rows:
-        leading = module_output[:-1]
+    if (
+        module_output_shape is not None
+        and module_output_shape[:-1]
+        and prod(module_output_shape[:-1]) == rows
+    ):
+        leading = module_output_shape[:-1]
     has_bias_operand = 0 <= bias_at < len(op.inputs) and op.inputs[bias_at] is not None
     bias = has_bias_operand or op.parameters == ins * outs + outs
     shapes = (
@@ -434,44 +494,86 @@ def work_linear(op: OpShape, module_output: Shape | None = None) -> WorkedLayer:
         make_product_line("one row", "in x out", (ins, outs), "MAC"),
         make_product_line("output values", "rows x out", (rows, outs)),
         make_product_line("whole batch", "rows x in x out", (rows, ins, outs), "MAC"),
-        *make_flop_lines(rows * ins * outs, bias, rows * outs),
+        *make_flop_and_bias_lines(rows * ins * outs, bias, rows * outs),
     )
-    ways = list_linear_ways(leading[1:], ins, outs)
+    ways = list_linear_macs_with_mistakes(leading[1:], ins, outs)
     facts = ManualCheckFacts(leading[0], ins * outs, outs if bias else 0, bias, ways)
-    weights, *other_items = list_sheet_tensors(
+    weights, *other_items = select_nonempty_tensors(
         op, ("weights", "in", first + 1), ("output map", "out", 0)
     )
     biases = [SheetTensor("biases", (outs,), weights.item)] if bias else []
     return WorkedLayer(shapes, steps, (weights, *biases, *other_items), facts)
 
 
-def list_linear_ways(inner: Shape, ins: int, outs: int) -> tuple[WorkedWay, ...]:
+def list_linear_macs_with_mistakes(
+    leading_sizes_without_batch: Shape, input_features: int, output_features: int
+) -> tuple[WorkedWay, ...]:
     """Return the right way; one size used twice; the leading sizes ``inner`` (without the batch)
     left out; sizes added."""
-    names = ((f"{ins} inputs", ins), (f"{outs} outputs", outs))
-    values = prod(inner) * outs
-    ways = [WorkedWay((), ((*inner, ins, outs),), values, names)]
-    if prod(inner) > 1:
-        slip = f"the {format_factors(*inner)} rows of each sample left out"
-        ways.append(WorkedWay((slip,), ((ins, outs),), outs, names, about="positions"))
-    for size, name, other_size in ((ins, "inputs", outs), (outs, "outputs", ins)):
+    names = (
+        (f"{input_features} inputs", input_features),
+        (f"{output_features} outputs", output_features),
+    )
+    values = prod(leading_sizes_without_batch) * output_features
+    ways = [
+        WorkedWay(
+            (), ((*leading_sizes_without_batch, input_features, output_features),), values, names
+        )
+    ]
+    if prod(leading_sizes_without_batch) > 1:
+        slip = f"the {format_factors(*leading_sizes_without_batch)} rows of each sample left out"
+        ways.append(
+            WorkedWay(
+                (slip,),
+                ((input_features, output_features),),
+                output_features,
+                names,
+                about="positions",
+            )
+        )
+    for size, name, other_size in (
+        (input_features, "inputs", output_features),
+        (output_features, "outputs", input_features),
+    ):
         if size > 1:
             slip = f"the {size} {name} left out"
-            outputs = values if name == "inputs" else prod(inner)
-            ways.append(WorkedWay((slip,), ((*inner, other_size),), outputs, about="channels"))
-        if ins != outs:
-            slip = f"{name} used twice ({size} x {size} instead of {ins} x {outs})"
-            ways.append(WorkedWay((slip,), ((*inner, size, size),), values, about="sizes"))
-    slip = f"sizes added instead of multiplied ({ins} + {outs})"
-    return (*ways, WorkedWay((slip,), ((*inner, ins + outs),), values, about="sizes"))
+            outputs = values if name == "inputs" else prod(leading_sizes_without_batch)
+            ways.append(
+                WorkedWay(
+                    (slip,),
+                    ((*leading_sizes_without_batch, other_size),),
+                    outputs,
+                    about="channels",
+                )
+            )
+        if input_features != output_features:
+            slip = (
+                f"{name} used twice ({size} x {size} instead of {input_features} x "
+                f"{output_features})"
+            )
+            ways.append(
+                WorkedWay(
+                    (slip,), ((*leading_sizes_without_batch, size, size),), values, about="sizes"
+                )
+            )
+    slip = f"sizes added instead of multiplied ({input_features} + {output_features})"
+    return (
+        *ways,
+        WorkedWay(
+            (slip,),
+            ((*leading_sizes_without_batch, input_features + output_features),),
+            values,
+            about="sizes",
+        ),
+    )
 
 
-def work_embedding(op: OpShape) -> WorkedLayer:
+def build_embedding_worksheet(op: OpShape) -> WorkedLayer:
     """Return the sheet of aten.embedding(table, indices): a lookup."""
     table, indices, result = (
-        get_shape(op.inputs, 0),
-        get_shape(op.inputs, 1),
-        get_shape(op.outputs, 0),
+        get_shape_or_empty(op.inputs, 0),
+        get_shape_or_empty(op.inputs, 1),
+        get_shape_or_empty(op.outputs, 0),
     )
     text, width = format_factors(*indices) or "1", table[-1]
     rows = prod(indices)
@@ -486,14 +588,14 @@ def work_embedding(op: OpShape) -> WorkedLayer:
         SheetLine("operations", "a lookup multiplies nothing", "", "0 MAC"),
     )
     return WorkedLayer(
-        shapes, steps, list_sheet_tensors(op, ("table", "in", 0), ("output map", "out", 0))
+        shapes, steps, select_nonempty_tensors(op, ("table", "in", 0), ("output map", "out", 0))
     )
 
 
-def work_norm(op: OpShape) -> WorkedLayer:
+def build_norm_worksheet(op: OpShape) -> WorkedLayer:
     """Return the sheet of batch, instance, layer and group norm: which values share a mean, and
     the work on each value."""
-    data, kind = get_shape(op.inputs, 0), NORMS[op.op]
+    data, kind = get_shape_or_empty(op.inputs, 0), NORMS[op.op]
     values = prod(data)
     if kind == "layer":
         formula, shared = (
@@ -517,7 +619,7 @@ def work_norm(op: OpShape) -> WorkedLayer:
             f"{values:,}/{prod(shared):,}",
             f"{means:,}",
         ),
-        make_shape_line("output", get_shape(op.outputs, 0), "as the input"),
+        make_shape_line("output", get_shape_or_empty(op.outputs, 0), "as the input"),
     )
     weights_at = 2 if kind == "layer" else 1
     tensor_roles = [("weights", "in", weights_at), ("biases", "in", weights_at + 1)]
@@ -525,7 +627,11 @@ def work_norm(op: OpShape) -> WorkedLayer:
         tensor_roles += [("running mean", "in", 3), ("running variance", "in", 4)]
     tensor_roles.append(("output map", "out", 0))
     work = {"normalize with the running statistics": 2}
-    if kind != "batch" or read_flag(op, "training") or op.op == "aten._batch_norm_with_update":
+    if (
+        kind != "batch"
+        or read_boolean_attribute(op, "training")
+        or op.op == "aten._batch_norm_with_update"
+    ):
         work = {"mean": 1, "variance": 3, "normalise": 2}
         tensor_roles += [
             ("mean, kept for backward", "out", 1),
@@ -540,27 +646,29 @@ def work_norm(op: OpShape) -> WorkedLayer:
         ),
         SheetLine("total, elementwise", "no multiply-adds", "", total),
     )
-    return WorkedLayer(shapes, steps, list_sheet_tensors(op, *tensor_roles))
+    return WorkedLayer(shapes, steps, select_nonempty_tensors(op, *tensor_roles))
 
 
-def work_pooling(op: OpShape) -> WorkedLayer:
+def build_pooling_worksheet(op: OpShape) -> WorkedLayer:
     """Return the sheet of max and average pooling: a window for each output value."""
     rank = 3 if "3d" in op.op else 2
-    data, result = get_shape(op.inputs, 0), get_shape(op.outputs, 0)
-    kernel = read_window_setting(op, "kernel_size", rank, 1)
+    data, result = get_shape_or_empty(op.inputs, 0), get_shape_or_empty(op.outputs, 0)
+    kernel = read_window_setting_per_dimension(op, "kernel_size", rank, 1)
     strides = [
         stride or size
-        for stride, size in zip(read_window_setting(op, "stride", rank), kernel, strict=True)
+        for stride, size in zip(
+            read_window_setting_per_dimension(op, "stride", rank), kernel, strict=True
+        )
     ]
     padding, dilation = (
-        read_window_setting(op, "padding", rank),
-        read_window_setting(op, "dilation", rank, 1),
+        read_window_setting_per_dimension(op, "padding", rank),
+        read_window_setting_per_dimension(op, "dilation", rank, 1),
     )
     sides = list(zip(data[-rank:], kernel, strides, padding, dilation, result[-rank:], strict=True))
     names = [f"output {side}" for side in SIDES[rank]]
     shapes = (
         make_shape_line("input", data),
-        *make_window_lines(names, sides, up=read_flag(op, "ceil_mode")),
+        *make_output_size_lines(names, sides, is_ceil_mode=read_boolean_attribute(op, "ceil_mode")),
         make_shape_line("output", result),
     )
     window, values = prod(kernel), prod(result)
@@ -572,10 +680,12 @@ def work_pooling(op: OpShape) -> WorkedLayer:
         SheetLine("operations", "no multiply-adds, no weights", "", "0 MAC"),
     )
     indices = ("indices of the maxima, kept for backward", "out", 1)
-    return WorkedLayer(shapes, steps, list_sheet_tensors(op, ("output map", "out", 0), indices))
+    return WorkedLayer(
+        shapes, steps, select_nonempty_tensors(op, ("output map", "out", 0), indices)
+    )
 
 
-def work_plain_layer(ops: Sequence[OpShape]) -> WorkedLayer:
+def build_operation_list_worksheet(ops: Sequence[OpShape]) -> WorkedLayer:
     """Return the sheet of anything else: one line for each operation."""
     steps = []
     for op in ops:
@@ -587,7 +697,9 @@ def work_plain_layer(ops: Sequence[OpShape]) -> WorkedLayer:
         name = op.op.removeprefix("aten.").removeprefix("perfctl.").rstrip("_")
         steps.append(SheetLine(name, text, "", result))
     shapes = (
-        make_shape_line("input", get_shape(ops[0].inputs, 0)),
-        make_shape_line("output", get_shape(ops[-1].outputs, 0)),
+        make_shape_line("input", get_shape_or_empty(ops[0].inputs, 0)),
+        make_shape_line("output", get_shape_or_empty(ops[-1].outputs, 0)),
     )
-    return WorkedLayer(shapes, tuple(steps), list_sheet_tensors(ops[-1], ("output map", "out", 0)))
+    return WorkedLayer(
+        shapes, tuple(steps), select_nonempty_tensors(ops[-1], ("output map", "out", 0))
+    )

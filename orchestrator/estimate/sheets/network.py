@@ -6,7 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from perfctl.orchestrator.estimate.flops.engine import BACKWARD, TypeWork, is_fused_only
+from perfctl.orchestrator.estimate.flops.engine import (
+    BACKWARD,
+    TypeWork,
+    is_fused_kernel_recomputation,
+)
 from perfctl.orchestrator.estimate.sheets.layers import SheetLine
 from perfctl.orchestrator.estimate.sheets.sheet import Sheet, SheetFigure, SheetSection
 from perfctl.orchestrator.estimate.step import Estimate
@@ -86,7 +90,7 @@ def build_network_sheet(
     modules: Sequence[TracedModule], calls: Sequence[LayerCall]
 ) -> NetworkSheet:
     """Return the sheet of one traced step."""
-    counted = [call for call in calls if not is_fused_only(call)]
+    counted = [call for call in calls if not is_fused_kernel_recomputation(call)]
     directions = ("forward", *BACKWARD)
     groups: dict[str, dict[str, list[LayerCall]]] = defaultdict(dict)
     for call in counted:
@@ -139,36 +143,46 @@ def build_network_sheet(
             *CONVENTIONS,
             *(
                 f"{layer or 'The model'}: upper bound, {reason}."
-                for layer, reason in dict.fromkeys((call.layer, call.upper_bound) for call in calls)
+                for layer, reason in dict.fromkeys(
+                    (call.layer, call.upper_bound_reason) for call in calls
+                )
                 if reason
             ),
         ),
     )
 
 
-def add_types_to_sheet(
-    sheet: NetworkSheet, products: Mapping[tuple[str, str], str], types: tuple[TypeWork, ...]
+def add_data_types_to_sheet(
+    sheet: NetworkSheet,
+    type_by_layer_and_kind: Mapping[tuple[str, str], str],
+    totals_by_type: tuple[TypeWork, ...],
 ) -> NetworkSheet:
     """Return the sheet with the type of each line's products, and the totals by type. ``products``:
     (layer, kind) -> type."""
-    type_names = {(layer or "(model)", kind): name for (layer, kind), name in products.items()}
+    type_names = {
+        (layer or "(model)", kind): name for (layer, kind), name in type_by_layer_and_kind.items()
+    }
     lines = tuple(
         replace(line, type=type_names.get((line.layer, line.kind), "")) for line in sheet.lines
     )
-    return replace(sheet, lines=lines, conventions=(*sheet.conventions, *TYPES), types=types)
+    return replace(
+        sheet, lines=lines, conventions=(*sheet.conventions, *TYPES), types=totals_by_type
+    )
 
 
 def _list_module_lines(
-    module: TracedModule, kinds: dict[str, list[LayerCall]], modules: Sequence[TracedModule]
+    module: TracedModule, calls_by_kind: dict[str, list[LayerCall]], modules: Sequence[TracedModule]
 ) -> Iterator[NetworkLine]:
     """The module's own line, unless it only holds others, and one for each function in it."""
     holds = any(
         other.path.startswith(f"{module.path}." if module.path else "") and other is not module
         for other in modules
     )
-    if module.kind in kinds or module.parameters or not holds:
-        yield _build_network_line(module.path, module.kind, kinds.pop(module.kind, []), module)
-    for kind, calls_of_kind in kinds.items():
+    if module.kind in calls_by_kind or module.parameters or not holds:
+        yield _build_network_line(
+            module.path, module.kind, calls_by_kind.pop(module.kind, []), module
+        )
+    for kind, calls_of_kind in calls_by_kind.items():
         line = _build_network_line(module.path, kind, calls_of_kind, None)
         if (line.macs, line.backward_flops, line.elementwise_flops, line.written_bytes) != (
             0,
@@ -217,7 +231,7 @@ def build_model_sheet(estimate: Estimate) -> Sheet:
     lines.append(SheetLine("total", "sum", "", str(estimate.forward)))
     count, size = sheet.total.parameters, sheet.total.parameter_bytes
     figures = [
-        *list_pass_figures(estimate),
+        *list_forward_and_backward_totals(estimate),
         SheetFigure("parameters", count, "values", f"{count:,} values"),
         SheetFigure("parameters", size, "B", f"{count:,} values, {size:,} B"),
     ]
@@ -225,7 +239,7 @@ def build_model_sheet(estimate: Estimate) -> Sheet:
     return Sheet("", root, (SheetSection("Forward", tuple(lines)),), None, tuple(figures))
 
 
-def list_pass_figures(estimate: Estimate) -> list[SheetFigure]:
+def list_forward_and_backward_totals(estimate: Estimate) -> list[SheetFigure]:
     """Return multiply-adds and FLOPs of forward, of backward and of both; none of a pass with an
     operation that has no formula."""
     totals = {"forward": estimate.forward, "backward": estimate.backward}

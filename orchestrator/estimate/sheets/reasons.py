@@ -24,6 +24,6 @@ def describe_wrong_unit(counted: str, stated: str) -> str:
     return f"{UNIT_NAMES[counted]} instead of {UNIT_NAMES.get(stated, '')}"
 
 
-def describe_not_operations(values: str) -> str:
+def describe_values_counted_as_operations(values: str) -> str:
     """Return that somebody took a number of values for operations."""
     return f"{values}, not operations"

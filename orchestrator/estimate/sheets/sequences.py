@@ -10,11 +10,11 @@ from perfctl.orchestrator.estimate.flops.engine import PRODUCTS
 from perfctl.orchestrator.estimate.flops.formulas import (
     RecurrentSizes,
     format_factors,
-    get_left_factor,
-    get_shape,
-    read_flag,
+    get_left_factor_shape,
+    get_shape_or_empty,
+    pair_shapes_with_item_bytes,
+    read_boolean_attribute,
     read_integer_of_attribute,
-    read_op_tensors,
     read_recurrent_sizes,
 )
 from perfctl.orchestrator.estimate.sheets.layers import (
@@ -23,10 +23,10 @@ from perfctl.orchestrator.estimate.sheets.layers import (
     SheetTensor,
     WorkedLayer,
     WorkedWay,
-    list_sheet_tensors,
-    make_flop_lines,
+    make_flop_and_bias_lines,
     make_product_line,
     make_shape_line,
+    select_nonempty_tensors,
 )
 from perfctl.orchestrator.estimate.sheets.reasons import NO_ATTENTION
 from perfctl.records.paper import OpShape
@@ -38,14 +38,14 @@ ATTENTION_NAME = "attention"
 GATES = {4: "input, forget, cell, output", 3: "reset, update, new", 1: "none: one hidden layer"}
 
 
-def work_attention(op: OpShape) -> WorkedLayer:
+def build_attention_worksheet(op: OpShape) -> WorkedLayer:
     """Return the sheet of one call of scaled_dot_product_attention."""
-    query, key, value = (get_shape(op.inputs, index) for index in range(3))
+    query, key, value = (get_shape_or_empty(op.inputs, index) for index in range(3))
     batch, heads = (query[0], prod(query[1:-2])) if len(query) > 2 else (1, 1)
     rows, columns, wide, deep = query[-2], key[-2], query[-1], value[-1]
     square: tuple[int, ...] = (batch, heads, rows, columns)
     matrix, letters = square, "B x h x Sq x Sk"
-    causal, is_masked = read_flag(op, "is_causal"), "scores" in op.attributes
+    causal, is_masked = read_boolean_attribute(op, "is_causal"), "scores" in op.attributes
     if is_masked:
         square, letters = (read_integer_of_attribute(op, "scores"),), "scores that the mask leaves"
     scores = prod(square)
@@ -55,14 +55,14 @@ def work_attention(op: OpShape) -> WorkedLayer:
         make_shape_line("key", key, "B x h x Sk x E"),
         make_shape_line("value", value, "B x h x Sk x V"),
         make_product_line("scores", letters, square),
-        make_shape_line("output", get_shape(op.outputs, 0), "B x h x Sq x V"),
+        make_shape_line("output", get_shape_or_empty(op.outputs, 0), "B x h x Sq x V"),
     )
     steps = [
         make_product_line("one score", "E", (wide,), "MAC"),
         make_product_line("scores Q K^T", f"{letters} x E", (*square, wide), "MAC"),
         make_product_line("weights x values", f"{letters} x V", (*square, deep), "MAC"),
         SheetLine("whole batch", "sum", f"{scores * wide:,} + {scores * deep:,}", f"{macs:,} MAC"),
-        *make_flop_lines(macs),
+        *make_flop_and_bias_lines(macs),
         make_product_line("softmax and scaling, not included", "6 per score", (6, scores), "FLOP"),
     ]
     if causal:
@@ -72,49 +72,54 @@ def work_attention(op: OpShape) -> WorkedLayer:
         if name in op.attributes:
             steps.append(SheetLine(name.replace("_", " "), str(op.attributes[name]), "", ""))
     tensor_roles = [(name, "in", index) for index, name in enumerate(("query", "key", "value"))]
-    items = list(list_sheet_tensors(op, *tensor_roles, ("output map", "out", 0)))
+    items = list(select_nonempty_tensors(op, *tensor_roles, ("output map", "out", 0)))
     items.insert(3, SheetTensor("scores, if a kernel keeps them", matrix, items[0].item))
     sides = (1, scores // batch, 1) if is_masked else (heads, rows, columns)
-    facts = ManualCheckFacts(batch, 0, 0, False, list_attention_ways(*sides, wide, deep, causal))
+    facts = ManualCheckFacts(
+        batch, 0, 0, False, list_attention_macs_with_mistakes(*sides, wide, deep, causal)
+    )
     return WorkedLayer(shapes, tuple(steps), tuple(items), facts)
 
 
-def list_attention_ways(
-    heads: int, rows: int, columns: int, wide: int, deep: int, causal: bool
+def list_attention_macs_with_mistakes(
+    heads: int, query_length: int, key_length: int, head_size: int, value_size: int, is_causal: bool
 ) -> tuple[WorkedWay, ...]:
     """Return the right way; a product, a sequence or the heads left out; the mask counted."""
-    scores, values = (heads, rows, columns), heads * rows * deep
+    scores, values = (heads, query_length, key_length), heads * query_length * value_size
     terms = {
-        "": ((*scores, wide), (*scores, deep)),
-        "the product of weights and values left out": ((*scores, wide),),
-        f"one sequence of {rows} instead of {rows} x {columns}": (
-            (heads, rows, wide),
-            (heads, rows, deep),
+        "": ((*scores, head_size), (*scores, value_size)),
+        "the product of weights and values left out": ((*scores, head_size),),
+        f"one sequence of {query_length} instead of {query_length} x {key_length}": (
+            (heads, query_length, head_size),
+            (heads, query_length, value_size),
         ),
     }
     if heads > 1:
-        terms[f"the {heads} heads left out"] = ((rows, columns, wide), (rows, columns, deep))
-        terms["the whole width used for each head"] = (
-            (*scores, heads * wide),
-            (*scores, heads * deep),
+        terms[f"the {heads} heads left out"] = (
+            (query_length, key_length, head_size),
+            (query_length, key_length, value_size),
         )
-    macs = prod(scores) * (wide + deep)
-    if causal and macs % 2 == 0:
+        terms["the whole width used for each head"] = (
+            (*scores, heads * head_size),
+            (*scores, heads * value_size),
+        )
+    macs = prod(scores) * (head_size + value_size)
+    if is_causal and macs % 2 == 0:
         terms["halved for the causal mask"] = ((macs // 2,),)
-        triangle = (heads * (wide + deep), rows * (rows + 1) // 2)
+        triangle = (heads * (head_size + value_size), query_length * (query_length + 1) // 2)
         terms["only the causal triangle counted"] = (triangle,)
     return tuple(WorkedWay((slip,) if slip else (), term, values) for slip, term in terms.items())
 
 
-def work_products(
-    ops: Sequence[OpShape], batch: int, parameters: int, multihead: bool
+def build_multi_product_worksheet(
+    ops: Sequence[OpShape], batch: int, parameters: int, is_multihead_attention: bool
 ) -> WorkedLayer:
     """Return the sheet of a layer of several products (nn.MultiheadAttention: projections and
     attention), one line each."""
     heavy = [op for op in ops if op.op in PRODUCTS]
     names = [f"product {number}" for number in range(1, len(heavy) + 1)]
-    if multihead:
-        names, batch = _name_multihead_products(heavy), _find_multihead_batch(heavy)
+    if is_multihead_attention:
+        names, batch = _name_multihead_products(heavy), _infer_attention_batch_size(heavy)
     steps: list[SheetLine] = []
     items: list[SheetTensor] = []
     macs_of: list[int] = []
@@ -125,39 +130,42 @@ def work_products(
         repeats = f"{op.calls} times " if op.calls > 1 else ""
         numbers = f"{repeats}{numbers_text.partition(' = ')[0]}"
         steps.append(SheetLine(name, letters, numbers, f"{macs_of[-1]:,} MAC"))
-        items += list_sheet_tensors(op, (f"result of {name}", "out", 0))
+        items += select_nonempty_tensors(op, (f"result of {name}", "out", 0))
     total, terms = sum(macs_of), " + ".join(f"{macs:,}" for macs in macs_of)
-    steps += [SheetLine("whole batch", "sum", terms, f"{total:,} MAC"), *make_flop_lines(total)]
+    steps += [
+        SheetLine("whole batch", "sum", terms, f"{total:,} MAC"),
+        *make_flop_and_bias_lines(total),
+    ]
     if parameters:
         items.insert(0, SheetTensor("parameters", (parameters,), items[0].item if items else 4))
     shapes = (
-        make_shape_line("first operand", get_left_factor(ops[0])),
-        make_shape_line("last result", get_shape(ops[-1].outputs, 0)),
+        make_shape_line("first operand", get_left_factor_shape(ops[0])),
+        make_shape_line("last result", get_shape_or_empty(ops[-1].outputs, 0)),
     )
     facts = None
     if macs_of and not any(macs % batch for macs in macs_of):
-        ways = list_product_ways(names, [macs // batch for macs in macs_of])
+        ways = list_product_macs_with_mistakes(names, [macs // batch for macs in macs_of])
         facts = ManualCheckFacts(batch, parameters, 0, False, ways)
     return WorkedLayer(shapes, tuple(steps), tuple(items), facts)
 
 
-def _find_multihead_batch(heavy: Sequence[OpShape]) -> int:
-    core = next((op for op in heavy if op.op == SDPA or "bmm" in op.op), None)
-    rows = prod(get_left_factor(heavy[0])[:-1])
+def _infer_attention_batch_size(product_ops: Sequence[OpShape]) -> int:
+    core = next((op for op in product_ops if op.op == SDPA or "bmm" in op.op), None)
+    rows = prod(get_left_factor_shape(product_ops[0])[:-1])
     if core is None or rows == 0:
         return 1
     if core.op == SDPA:
-        return get_shape(core.inputs, 0)[0]
-    positions = get_left_factor(core)[-2]
+        return get_shape_or_empty(core.inputs, 0)[0]
+    positions = get_left_factor_shape(core)[-2]
     return rows // positions if rows % positions == 0 else 1
 
 
-def _name_multihead_products(heavy: Sequence[OpShape]) -> list[str]:
+def _name_multihead_products(product_ops: Sequence[OpShape]) -> list[str]:
     """Return a name for each product: attention's own, and the projections before and after."""
-    core = [index for index, op in enumerate(heavy) if op.op == SDPA or "bmm" in op.op]
-    first, last = (core[0], core[-1]) if core else (len(heavy), -1)
+    core = [index for index, op in enumerate(product_ops) if op.op == SDPA or "bmm" in op.op]
+    first, last = (core[0], core[-1]) if core else (len(product_ops), -1)
     names = []
-    for index, op in enumerate(heavy):
+    for index, op in enumerate(product_ops):
         if index in core:
             part = "scores Q K^T" if index == first else "weights x values"
             # two products of equal sizes are one operation with two calls
@@ -170,9 +178,11 @@ def _name_multihead_products(heavy: Sequence[OpShape]) -> list[str]:
     return names
 
 
-def list_product_ways(names: Sequence[str], macs_of: Sequence[int]) -> tuple[WorkedWay, ...]:
+def list_product_macs_with_mistakes(
+    names: Sequence[str], macs_by_product: Sequence[int]
+) -> tuple[WorkedWay, ...]:
     """Return the right way; each product left out or alone; projections or attention left out."""
-    terms = [(macs,) for macs in macs_of]
+    terms = [(macs,) for macs in macs_by_product]
     ways = [WorkedWay((), tuple(terms), 0)]
     if len(terms) > 1:
         for index, name in enumerate(names):
@@ -192,17 +202,17 @@ def list_product_ways(names: Sequence[str], macs_of: Sequence[int]) -> tuple[Wor
     return tuple(ways)
 
 
-def work_recurrent(op: OpShape) -> WorkedLayer:
+def build_recurrent_worksheet(op: OpShape) -> WorkedLayer:
     """Return the sheet of perfctl.lstm, perfctl.gru or perfctl.rnn."""
     rows, first, packed = (
         read_integer_of_attribute(op, "rows"),
         read_integer_of_attribute(op, "first_rows"),
-        read_flag(op, "packed"),
+        read_boolean_attribute(op, "packed"),
     )
     batch = first if first and rows % first == 0 and not packed else 1
-    net, bias = read_recurrent_sizes(op, batch), read_flag(op, "bias")
+    net, bias = read_recurrent_sizes(op, batch), read_boolean_attribute(op, "bias")
     shapes = (
-        make_shape_line("input", get_shape(op.inputs, 0)),
+        make_shape_line("input", get_shape_or_empty(op.inputs, 0)),
         SheetLine("rows", "sum of the lengths", "packed: padding is not computed", f"{rows:,}")
         if packed
         else SheetLine("rows", "N x T", format_factors(batch, net.steps), f"{rows:,}"),
@@ -214,13 +224,13 @@ def work_recurrent(op: OpShape) -> WorkedLayer:
             f"{net.recurrent_size:,}",
         ),
         make_product_line("output features", "D x R", (net.directions, net.recurrent_size)),
-        make_shape_line("output", get_shape(op.outputs, 0)),
+        make_shape_line("output", get_shape_or_empty(op.outputs, 0)),
     )
-    output = read_op_tensors(op).outputs[0]
+    output = pair_shapes_with_item_bytes(op).outputs[0]
     steps: list[SheetLine] = []
     items: list[SheetTensor] = []
     for layer in range(net.layers):
-        steps += _make_recurrent_lines(net, layer, rows)
+        steps += _make_recurrent_layer_mac_lines(net, layer, rows)
         sizes = {
             "input weights": (net.gate_outputs, net.get_input_size(layer)),
             "recurrent weights": (net.gate_outputs, net.recurrent_size),
@@ -237,21 +247,21 @@ def work_recurrent(op: OpShape) -> WorkedLayer:
     macs = batch * sum(map(prod, net.mac_terms))
     steps += [
         SheetLine("whole batch", "sum of the layers", "", f"{macs:,} MAC"),
-        *make_flop_lines(macs),
+        *make_flop_and_bias_lines(macs),
     ]
     if bias:
         factors = (2, net.gates, net.hidden, rows, net.directions, net.layers)
         letters = "2 x G x H x rows x D x layers"
         steps.append(make_product_line("biases, not included", letters, factors, "FLOP"))
-    items += list_sheet_tensors(op, ("output map", "out", 0))
+    items += select_nonempty_tensors(op, ("output map", "out", 0))
     biases = 2 * net.gate_outputs * net.directions * net.layers if bias else 0
     facts = ManualCheckFacts(
-        batch, net.weight_count, biases, False, list_right_and_mistaken_recurrent_sums(net)
+        batch, net.weight_count, biases, False, list_recurrent_macs_with_mistakes(net)
     )
     return WorkedLayer(shapes, tuple(steps), tuple(items), facts)
 
 
-def _make_recurrent_lines(net: RecurrentSizes, layer: int, rows: int) -> list[SheetLine]:
+def _make_recurrent_layer_mac_lines(net: RecurrentSizes, layer: int, rows: int) -> list[SheetLine]:
     feeds, inputs = net.get_input_size(layer), "I" if layer == 0 else "D x R"
     per_row, projected = (
         net.gate_outputs * (feeds + net.recurrent_size),
@@ -267,7 +277,7 @@ def _make_recurrent_lines(net: RecurrentSizes, layer: int, rows: int) -> list[Sh
     return [*lines, make_product_line(f"layer {layer}", "rows x D x one row", total, "MAC")]
 
 
-def list_right_and_mistaken_recurrent_sums(net: RecurrentSizes) -> tuple[WorkedWay, ...]:
+def list_recurrent_macs_with_mistakes(net: RecurrentSizes) -> tuple[WorkedWay, ...]:
     """Return the right way; other gates; a direction, layers, the projection, time steps or one
     of the two products of a step left out."""
     terms = {"": net.mac_terms}

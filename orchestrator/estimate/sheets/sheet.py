@@ -15,10 +15,10 @@ from perfctl.orchestrator.estimate.flops.engine import (
     CAST,
     PRODUCTS,
     UNSEEN,
-    count_layer_calls,
-    is_fused_only,
-    sum_casts,
-    sum_work_by_type,
+    build_layer_calls_with_flops,
+    is_fused_kernel_recomputation,
+    sum_float_type_casts,
+    sum_work_by_data_type,
 )
 from perfctl.orchestrator.estimate.flops.formulas import (
     ADDED,
@@ -26,9 +26,9 @@ from perfctl.orchestrator.estimate.flops.formulas import (
     LINEAR,
     Shape,
     format_factors,
-    get_left_factor,
-    read_flag,
-    read_op_tensors,
+    get_left_factor_shape,
+    pair_shapes_with_item_bytes,
+    read_boolean_attribute,
 )
 from perfctl.orchestrator.estimate.sheets import layers, sequences
 from perfctl.orchestrator.estimate.sheets.layers import (
@@ -37,7 +37,7 @@ from perfctl.orchestrator.estimate.sheets.layers import (
     SheetTensor,
     WorkedLayer,
     make_product_line,
-    make_space_lines,
+    make_tensor_size_lines,
 )
 from perfctl.records.paper import LayerCall, OpShape
 from perfctl.records.precision import PRECISIONS
@@ -88,23 +88,27 @@ class Sheet:
     """Every figure of the layer, the likeliest to be asked for first."""
 
 
-def list_sheet_layers(ops: Sequence[OpShape]) -> tuple[str, ...]:
+def list_layers_with_operations(ops: Sequence[OpShape]) -> tuple[str, ...]:
     """Return the layers that have a sheet, in order."""
     return tuple(dict.fromkeys(op.layer for op in ops if op.layer or op.kind))
 
 
 def build_layer_sheet(
-    ops: Sequence[OpShape], layer: str, output: Shape | None = None, precision: str = "fp32"
+    ops: Sequence[OpShape], layer: str, output_shape: Shape | None = None, precision: str = "fp32"
 ) -> Sheet | None:
     """Return the sheet of ``layer``; None if it ran no operation. ``output``: shape of the module's
     output. ``precision``: of the trace; its types are shown unless it is fp32."""
     ops = [op for op in ops if op.layer == layer and (layer or op.kind)]
     if not ops:
         return None
-    forward = [op for op in ops if op.direction == "forward" and not read_flag(op, "recompute")]
+    forward = [
+        op
+        for op in ops
+        if op.direction == "forward" and not read_boolean_attribute(op, "recompute")
+    ]
     forward = [op for op in forward if op.op != CAST] or forward  # what the layer itself does
-    calls, kind = count_layer_calls(ops), ops[0].kind
-    work = work_layer(forward or ops, kind, output)
+    calls, kind = build_layer_calls_with_flops(ops), ops[0].kind
+    work = build_forward_worksheet(forward or ops, kind, output_shape)
     facts = work.facts
     if facts is not None:
         step = sum(call.macs or 0 for call in calls if call.direction in ("forward", *BACKWARD))
@@ -124,19 +128,21 @@ def build_layer_sheet(
         default=None,
     )
     repeats = f" (one of {main.calls:,} calls)" if main is not None and main.calls > 1 else ""
-    fp32_lines = _list_fp32_parameters(ops, precision)
+    fp32_lines = _list_fp32_master_weight_bytes(ops, precision)
     sections = (
         SheetSection("Shapes", work.shapes),
         SheetSection(f"Forward, step by step{repeats}", work.steps),
-        SheetSection("Time: operations", tuple(_make_time_lines(calls))),
-        SheetSection("Space: values and bytes", make_space_lines(work.space)),
+        SheetSection("Time: operations", tuple(_make_operation_count_lines(calls))),
+        SheetSection("Space: values and bytes", make_tensor_size_lines(work.space)),
         SheetSection(
             "Types",
-            () if precision == "fp32" else tuple(_make_type_lines(ops, precision, fp32_lines)),
+            ()
+            if precision == "fp32"
+            else tuple(_make_work_by_dtype_lines(ops, precision, fp32_lines)),
         ),
     )
     figures = (
-        *_list_mac_figures(calls),
+        *_list_mac_and_flop_figures(calls),
         *_list_value_and_byte_figures(forward or ops, work.space),
         *fp32_lines,
         *_list_elementwise_figures(calls),
@@ -145,35 +151,39 @@ def build_layer_sheet(
     return Sheet(layer, kind, filled_sections, facts, figures)
 
 
-def work_layer(ops: Sequence[OpShape], kind: str, output: Shape | None) -> WorkedLayer:
+def build_forward_worksheet(
+    ops: Sequence[OpShape], kind: str, output_shape: Shape | None
+) -> WorkedLayer:
     """Return the forward pass of a layer, worked by the kind of its main operation."""
     heavy = [op for op in ops if op.op in PRODUCTS]
     multihead = kind == "MultiheadAttention"
     if len(heavy) > 1 or (heavy and multihead):
-        samples = next(iter(output or get_left_factor(ops[0])), 1)
-        return sequences.work_products(ops, samples, ops[0].parameters, multihead)
+        samples = next(iter(output_shape or get_left_factor_shape(ops[0])), 1)
+        return sequences.build_multi_product_worksheet(ops, samples, ops[0].parameters, multihead)
     if heavy:
         main = heavy[0]
         if main.op in CONVOLUTIONS:
-            return layers.work_convolution(main)
+            return layers.build_convolution_worksheet(main)
         if main.op in LINEAR:
-            return layers.work_linear(main, output)
+            return layers.build_linear_worksheet(main, output_shape)
         if main.op in ("perfctl.lstm", "perfctl.gru", "perfctl.rnn"):
-            return sequences.work_recurrent(main)
+            return sequences.build_recurrent_worksheet(main)
         if main.op == sequences.SDPA:
-            return sequences.work_attention(main)
-        return sequences.work_products(ops, 1, ops[0].parameters, False)
+            return sequences.build_attention_worksheet(main)
+        return sequences.build_multi_product_worksheet(ops, 1, ops[0].parameters, False)
     for op in ops:
         if op.op == "aten.embedding":
-            return layers.work_embedding(op)
+            return layers.build_embedding_worksheet(op)
         if op.op in layers.NORMS:
-            return layers.work_norm(op)
+            return layers.build_norm_worksheet(op)
         if op.op in layers.POOLS:
-            return layers.work_pooling(op)
-    return layers.work_plain_layer(ops)
+            return layers.build_pooling_worksheet(op)
+    return layers.build_operation_list_worksheet(ops)
 
 
-def _list_fp32_parameters(ops: Sequence[OpShape], precision: str) -> tuple[SheetFigure, ...]:
+def _list_fp32_master_weight_bytes(
+    ops: Sequence[OpShape], precision: str
+) -> tuple[SheetFigure, ...]:
     """Return the parameters themselves, if autocast computes with copies of them."""
     count = ops[0].parameters
     copied = any(op.op == CAST and op.dtypes[0] == "float32" for op in ops)
@@ -183,11 +193,11 @@ def _list_fp32_parameters(ops: Sequence[OpShape], precision: str) -> tuple[Sheet
     return (SheetFigure("parameters kept in fp32", 4 * count, "B", worked),)
 
 
-def _make_type_lines(
+def _make_work_by_dtype_lines(
     ops: Sequence[OpShape], precision: str, fp32_lines: Sequence[SheetFigure]
 ) -> Iterator[SheetLine]:
     """Yield what is computed in which type, and what the casts cost."""
-    for row in sum_work_by_type(ops, precision):
+    for row in sum_work_by_data_type(ops, precision):
         macs_by_part = {
             "forward": row.forward_macs,
             "backward": row.backward_macs,
@@ -199,7 +209,7 @@ def _make_type_lines(
         if row.elementwise_flops:
             work = f"{row.elementwise_flops:,} elementwise FLOP"
             yield SheetLine(f"other arithmetic in {row.type}", "forward", "", work)
-    casts = sum_casts(ops)
+    casts = sum_float_type_casts(ops)
     if casts.calls:
         read, written = casts.read_bytes, casts.write_bytes
         numbers, total = f"{read:,} + {written:,}", f"{read + written:,} B"
@@ -209,10 +219,10 @@ def _make_type_lines(
         yield SheetLine(figure.quantity, "besides the copies above", numbers, f"{figure.value:,} B")
 
 
-def _list_mac_figures(calls: Sequence[LayerCall]) -> Iterator[SheetFigure]:
+def _list_mac_and_flop_figures(calls: Sequence[LayerCall]) -> Iterator[SheetFigure]:
     """Yield multiply-adds and FLOPs of each direction, of backward and of the whole step; nothing
     if an operation has no formula, because the sum is not known then."""
-    calls = [call for call in calls if not is_fused_only(call)]
+    calls = [call for call in calls if not is_fused_kernel_recomputation(call)]
     groups: dict[str, list[LayerCall]] = {}
     for call in calls:
         name = DIRECTION_NAMES.get(call.direction, call.direction)
@@ -254,7 +264,10 @@ def _list_value_and_byte_figures(
 ) -> Iterator[SheetFigure]:
     """Yield values and bytes of the input and of every line under "Space", of the parameters, and
     of all these lines together."""
-    tensors, index = read_op_tensors(ops[0]).inputs, int(ops[0].op in (*ADDED, "aten.embedding"))
+    tensors, index = (
+        pair_shapes_with_item_bytes(ops[0]).inputs,
+        int(ops[0].op in (*ADDED, "aten.embedding")),
+    )
     data = tensors[index] if index < len(tensors) else None
     for item in (*reversed(items), *([SheetTensor("input", *data)] if data is not None else [])):
         count = prod(item.sizes)
@@ -272,15 +285,17 @@ def _list_value_and_byte_figures(
                 yield SheetFigure(caption, sum(sizes), unit, f"{terms} = {sum(sizes):,} {unit}")
 
 
-def _make_time_lines(calls: Sequence[LayerCall]) -> Iterator[SheetLine]:
+def _make_operation_count_lines(calls: Sequence[LayerCall]) -> Iterator[SheetLine]:
     """Yield the operations of each direction, and their sum."""
-    heavy = [call for call in calls if call.macs and not is_fused_only(call)]
+    heavy = [call for call in calls if call.macs and not is_fused_kernel_recomputation(call)]
     kinds = {
-        call.kind for call in calls if not is_fused_only(call) and not call.kind.startswith(UNSEEN)
+        call.kind
+        for call in calls
+        if not is_fused_kernel_recomputation(call) and not call.kind.startswith(UNSEEN)
     }
     for call in calls:
         caption, formula = DIRECTION_NAMES.get(call.direction, call.direction), call.formula or ""
-        if is_fused_only(call):
+        if is_fused_kernel_recomputation(call):
             caption = "with a fused kernel"
         elif len(kinds) > 1:
             caption = f"{caption} ({call.kind})"

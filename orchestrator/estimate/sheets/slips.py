@@ -24,7 +24,7 @@ from perfctl.orchestrator.estimate.sheets.reasons import (
     BIAS,
     PARAMETERS,
     UNIT_NAMES,
-    describe_not_operations,
+    describe_values_counted_as_operations,
     describe_wrong_unit,
 )
 from perfctl.orchestrator.estimate.sheets.sheet import Sheet, SheetFigure
@@ -108,7 +108,7 @@ class StatedValue(NamedTuple):
     """MAC, FLOP, values or B; "" where it is not said."""
     quantity: str = ""
 
-    def equals_rounded(self, value: int | Fraction) -> bool:
+    def equals_within_rounding(self, value: int | Fraction) -> bool:
         """Return whether the value is this one, rounded as it is written."""
         return abs(self.value - value) <= self.half_digit
 
@@ -180,7 +180,7 @@ class CheckFinding:
         return self.is_correct or bool(self.mistakes)
 
     @property
-    def grouped(self) -> str:
+    def value_with_thousands_separators(self) -> str:
         """The value as it was written, with marked thousands."""
         return re.sub(r"^\d{4,}", lambda digits: f"{int(digits[0]):,}", self.stated)
 
@@ -210,25 +210,25 @@ class MistakenValue(NamedTuple):
     """The figure that somebody wanted to work out."""
 
 
-def check_stated_value(
+def diagnose_stated_value(
     value: int | StatedValue,
     facts: ManualCheckFacts | None,
     figures: Sequence[SheetFigure] = (),
     *,
-    batches: Iterable[int] = (),
+    sweep_batches: Iterable[int] = (),
     other_sheets: Iterable[Sheet] = (),
 ) -> CheckFinding:
     """Compare a value with the figure that it names, of a layer with these ``facts`` and
     ``figures``. ``batches``: other batch sizes of the sweep; ``others``: the other layers, whose
     value may have been taken."""
     stated = value if isinstance(value, StatedValue) else StatedValue(f"{value:,}", Fraction(value))
-    asked_figures = _find_meant_figures(stated, facts, figures)
+    asked_figures = _find_figures_of_stated_quantity(stated, facts, figures)
     finding = CheckFinding(
         round(stated.value), 0, False, (), "", unit=stated.unit or "MAC", stated=stated.text
     )
     first_of: dict[str, SheetFigure] = {}
     for figure in asked_figures:
-        if stated.equals_rounded(figure.value):
+        if stated.equals_within_rounding(figure.value):
             return replace(
                 finding,
                 correct_value=figure.value,
@@ -242,13 +242,15 @@ def check_stated_value(
     candidates = [
         candidate
         for figure in first_of.values()
-        for candidate in apply_mistakes(stated, facts, figure, batches)
+        for candidate in compute_values_with_mistakes(stated, facts, figure, sweep_batches)
     ]
-    candidates += _list_other_figures(figures, asked_figures)
-    candidates += _list_other_layers(other_sheets, meant)
-    fitting = [candidate for candidate in candidates if stated.equals_rounded(candidate.value)]
+    candidates += _list_figures_of_other_quantities(figures, asked_figures)
+    candidates += _list_figure_in_other_layers(other_sheets, meant)
+    fitting = [
+        candidate for candidate in candidates if stated.equals_within_rounding(candidate.value)
+    ]
     if not fitting and meant:
-        fitting = list(_list_digit_slips(stated, candidates, asked_figures))
+        fitting = list(_list_digit_typos(stated, candidates, asked_figures))
     fitting.sort(key=lambda candidate: candidate.cost)
     distinct: dict[tuple[str, ...], MistakenValue] = {}
     for candidate in fitting:
@@ -279,7 +281,7 @@ def check_stated_value(
     )
 
 
-def _find_meant_figures(
+def _find_figures_of_stated_quantity(
     stated: StatedValue, facts: ManualCheckFacts | None, figures: Sequence[SheetFigure]
 ) -> list[SheetFigure]:
     """Return the figures that the value may be, multiply-adds before FLOPs."""
@@ -320,19 +322,25 @@ def _make_forward_figures(facts: ManualCheckFacts) -> Iterator[SheetFigure]:
     )
 
 
-def _list_single_mistakes(facts: ManualCheckFacts, batches: Iterable[int]) -> list[ShapeMistake]:
+def _list_single_mistakes(
+    facts: ManualCheckFacts, sweep_batches: Iterable[int]
+) -> list[ShapeMistake]:
     """Return all single mistakes in a layer's shapes and in its arithmetic."""
     right, unity = facts.ways[0], Fraction(1)
     mistakes: list[ShapeMistake] = []
 
-    def add_mistake(text: str, about: str, macs: Fraction, outputs: Fraction = unity) -> None:
-        if macs != unity or outputs != unity:
-            mistakes.append(ShapeMistake(text, macs, outputs, about, COSTS[about]))
+    def add_mistake_if_effective(
+        text: str, mistake_topic: str, mac_factor: Fraction, output_factor: Fraction = unity
+    ) -> None:
+        if mac_factor != unity or output_factor != unity:
+            mistakes.append(
+                ShapeMistake(text, mac_factor, output_factor, mistake_topic, COSTS[mistake_topic])
+            )
 
     if facts.batch > 1:
         left_out = Fraction(1, facts.batch)
-        add_mistake(f"batch of {facts.batch} left out", "batch", left_out, left_out)
-    for other in dict.fromkeys(batches):
+        add_mistake_if_effective(f"batch of {facts.batch} left out", "batch", left_out, left_out)
+    for other in dict.fromkeys(sweep_batches):
         if other not in (1, facts.batch):
             factor = Fraction(other, facts.batch)
             text = f"batch of {other} instead of {facts.batch}"
@@ -340,27 +348,34 @@ def _list_single_mistakes(facts: ManualCheckFacts, batches: Iterable[int]) -> li
     for way in facts.ways[1:]:
         outputs = Fraction(way.outputs, right.outputs) if right.outputs else unity
         for slip in way.slips if not way.second_about else ():
-            add_mistake(
+            add_mistake_if_effective(
                 slip, way.about, Fraction(way.macs_per_sample, right.macs_per_sample), outputs
             )
     names = [*([(f"batch of {facts.batch}", facts.batch)] if facts.batch > 1 else []), *right.names]
     for name, size in names if len(right.terms) == 1 else ():
         for wrong in (size - 1, size + 1) if size > 2 else ():
-            add_mistake(f"{name} taken as {wrong:,}", "arithmetic", Fraction(wrong, size))
-    add_mistake("a factor of 10 too much", "digits", Fraction(10), Fraction(10))
+            add_mistake_if_effective(
+                f"{name} taken as {wrong:,}", "arithmetic", Fraction(wrong, size)
+            )
+    add_mistake_if_effective("a factor of 10 too much", "digits", Fraction(10), Fraction(10))
     if facts.batch != 10:
-        add_mistake("a factor of 10 too little", "digits", Fraction(1, 10), Fraction(1, 10))
+        add_mistake_if_effective(
+            "a factor of 10 too little", "digits", Fraction(1, 10), Fraction(1, 10)
+        )
     return mistakes
 
 
-def apply_mistakes(
-    stated: StatedValue, facts: ManualCheckFacts | None, meant: SheetFigure, batches: Iterable[int]
+def compute_values_with_mistakes(
+    stated: StatedValue,
+    facts: ManualCheckFacts | None,
+    intended_figure: SheetFigure,
+    sweep_batches: Iterable[int],
 ) -> Iterator[MistakenValue]:
     """Yield what one or two mistakes make of the figure that was meant."""
     if facts is None or not facts.forward_macs_of_batch:
         return
-    mistakes = _list_single_mistakes(facts, batches)
-    is_operations = meant.unit in ("MAC", "FLOP")
+    mistakes = _list_single_mistakes(facts, sweep_batches)
+    is_operations = intended_figure.unit in ("MAC", "FLOP")
     sets: list[tuple[ShapeMistake, ...]] = [(), *((mistake,) for mistake in mistakes)]
     sets += [
         pair
@@ -377,10 +392,14 @@ def apply_mistakes(
             macs, outputs = macs * mistake.macs, outputs * mistake.outputs
         changes_outputs = all(mistake.outputs != 1 or mistake.macs == 1 for mistake in combined)
         if is_operations:
-            parts = [*_derive_operation_values(stated, facts, macs, outputs)]
-            parts += _derive_count_values(facts, outputs) if changes_outputs else ()
+            parts = [*_list_mistaken_operation_counts(stated, facts, macs, outputs)]
+            parts += _list_value_counts_as_operations(facts, outputs) if changes_outputs else ()
         else:
-            parts = [*_derive_size_values(facts, meant, outputs)] if changes_outputs else []
+            parts = (
+                [*_list_mistaken_value_byte_counts(facts, intended_figure, outputs)]
+                if changes_outputs
+                else []
+            )
         for value, value_mistake, about, worked in parts:
             slips = tuple(mistake.text for mistake in combined) + (
                 (value_mistake,) if value_mistake else ()
@@ -390,7 +409,7 @@ def apply_mistakes(
                 cost = sum(COSTS[about] for about in abouts) + SECOND * (len(slips) > 1)
                 cost += UNRELATED * (len(slips) > 1 and _OF_NUMBERS.issuperset(abouts))
                 cost += sum(mistake.cost - COSTS[mistake.about] for mistake in combined)
-                yield MistakenValue(value, slips, worked, cost, meant)
+                yield MistakenValue(value, slips, worked, cost, intended_figure)
 
 
 def _list_paired_mistakes(facts: ManualCheckFacts) -> Iterator[tuple[ShapeMistake, ShapeMistake]]:
@@ -426,7 +445,7 @@ def _list_paired_mistakes(facts: ManualCheckFacts) -> Iterator[tuple[ShapeMistak
                 )
 
 
-def _derive_operation_values(
+def _list_mistaken_operation_counts(
     stated: StatedValue, facts: ManualCheckFacts, macs: Fraction, outputs: Fraction
 ) -> Iterator[tuple[Fraction, str, str, str]]:
     """Yield (value, mistake besides, what it is about, how) of operations: in multiply-adds and
@@ -466,7 +485,7 @@ def _derive_operation_values(
             yield value * factor, name, "other pass", f"{_format_fraction(value * factor)} {unit}"
 
 
-def _derive_count_values(
+def _list_value_counts_as_operations(
     facts: ManualCheckFacts, outputs: Fraction
 ) -> Iterator[tuple[Fraction, str, str, str]]:
     """Yield the same of numbers of values, which somebody took for operations."""
@@ -480,37 +499,37 @@ def _derive_count_values(
         if count:
             yield (
                 count,
-                describe_not_operations(name),
+                describe_values_counted_as_operations(name),
                 "values",
                 f"{_format_fraction(count)} values",
             )
 
 
-def _derive_size_values(
-    facts: ManualCheckFacts, meant: SheetFigure, outputs: Fraction
+def _list_mistaken_value_byte_counts(
+    facts: ManualCheckFacts, intended_figure: SheetFigure, outputs: Fraction
 ) -> Iterator[tuple[Fraction, str, str, str]]:
     """Yield the same of values and bytes: the output map, the parameters, and all together."""
-    item = facts.item if meant.unit == "B" else 1
+    item = facts.item if intended_figure.unit == "B" else 1
     parameters = Fraction(facts.weights + facts.biases)
     totals = {"output map": outputs, "total": outputs + parameters, "parameters": parameters}
-    value = totals.get(meant.quantity)
+    value = totals.get(intended_figure.quantity)
     if value is None:
         return
     text = f"{_format_fraction(value)} values"
-    if meant.unit == "B":
+    if intended_figure.unit == "B":
         text = f"{text} x {item} B = {_format_fraction(value * item)} B"
     yield value * item, "", "values", text
-    if facts.biases and meant.quantity != "output map":
+    if facts.biases and intended_figure.quantity != "output map":
         value_without_bias = value - facts.biases
         yield (
             value_without_bias * item,
             "bias left out",
             "bias",
-            f"{_format_fraction(value_without_bias * item)} {meant.unit}",
+            f"{_format_fraction(value_without_bias * item)} {intended_figure.unit}",
         )
-    if meant.unit == "B":
+    if intended_figure.unit == "B":
         yield value, "values, not bytes", "unit", f"{_format_fraction(value)} values"
-    for unit, size in UNITS.items() if meant.unit == "B" else ():
+    for unit, size in UNITS.items() if intended_figure.unit == "B" else ():
         yield (
             value * item / size,
             f"{unit}, not bytes",
@@ -519,7 +538,7 @@ def _derive_size_values(
         )
 
 
-def _list_other_figures(
+def _list_figures_of_other_quantities(
     figures: Sequence[SheetFigure], asked_figures: Sequence[SheetFigure]
 ) -> Iterator[MistakenValue]:
     """Yield the figures of the layer that were not asked for."""
@@ -532,15 +551,15 @@ def _list_other_figures(
             yield MistakenValue(Fraction(figure.value), (slip,), figure.worked, cost)
 
 
-def _list_other_layers(
-    other_sheets: Iterable[Sheet], meant: SheetFigure | None
+def _list_figure_in_other_layers(
+    other_sheets: Iterable[Sheet], intended_figure: SheetFigure | None
 ) -> Iterator[MistakenValue]:
     """Yield the same figure of the other layers."""
     for sheet in other_sheets:
         for figure in sheet.quantities:
-            is_same = meant is not None and figure.quantity == meant.quantity
+            is_same = intended_figure is not None and figure.quantity == intended_figure.quantity
             if is_same and (figure.unit == "FLOP") <= (
-                meant is not None and meant.unit in ("MAC", "FLOP")
+                intended_figure is not None and intended_figure.unit in ("MAC", "FLOP")
             ):
                 slip = f"the value of {sheet.layer or 'the model'}"
                 yield MistakenValue(
@@ -548,7 +567,7 @@ def _list_other_layers(
                 )
 
 
-def _list_digit_slips(
+def _list_digit_typos(
     stated: StatedValue, candidates: Sequence[MistakenValue], asked_figures: Sequence[SheetFigure]
 ) -> Iterator[MistakenValue]:
     """Yield slips of the pen: two neighbouring digits swapped or one dropped, in a right value or
@@ -586,15 +605,17 @@ def _format_fraction(value: Fraction) -> str:
     return f"{int(value):,}" if value.denominator == 1 else f"{float(value):,.2f}"
 
 
-def format_with_unit(finding: CheckFinding) -> str:
+def format_stated_value(finding: CheckFinding) -> str:
     """Return the value as it was written, with its unit if it is right."""
     is_bare = not re.search("[a-z]", finding.stated, re.IGNORECASE)
-    return finding.grouped + (f" {finding.unit}" if is_bare and not finding.mistakes else "")
+    return finding.value_with_thousands_separators + (
+        f" {finding.unit}" if is_bare and not finding.mistakes else ""
+    )
 
 
-def explain_finding(finding: CheckFinding, layer: str = "") -> str:
+def explain_check_finding(finding: CheckFinding, layer: str = "") -> str:
     """Return the finding in a few sentences. ``layer``: its name, if the sentence must say it."""
-    right = _format_right_value(finding)
+    right = _format_correct_value(finding)
     if finding.is_correct:
         description = f"{finding.quantity}, in {UNIT_NAMES.get(finding.unit, finding.unit)}"
         other_unit = ""
@@ -602,10 +623,20 @@ def explain_finding(finding: CheckFinding, layer: str = "") -> str:
             other_unit = f" In FLOPs: {2 * finding.correct_value:,}."
         elif finding.unit == "FLOP":
             other_unit = f" In multiply-adds: {finding.correct_value // 2:,}."
-        return f"{finding.grouped} is correct: {description}. {finding.derivation}.{other_unit}"
-    yours = f"Your {finding.grouped} for {layer}" if layer else finding.grouped
+        return (
+            f"{finding.value_with_thousands_separators} is correct: {description}. "
+            f"{finding.derivation}.{other_unit}"
+        )
+    yours = (
+        f"Your {finding.value_with_thousands_separators} for {layer}"
+        if layer
+        else finding.value_with_thousands_separators
+    )
     if not finding.is_explained and not finding.quantity:
-        return f"perfctl cannot check {finding.grouped}: the layer's sheet has no such figure."
+        return (
+            f"perfctl cannot check {finding.value_with_thousands_separators}: the layer's "
+            f"sheet has no such figure."
+        )
     if not finding.is_explained:
         return (
             f"{yours} is not correct, and no common mistake or pair of mistakes gives it. Correct: "
@@ -617,7 +648,7 @@ def explain_finding(finding: CheckFinding, layer: str = "") -> str:
     return f"{yours} could come from {', or from '.join(texts)}. Correct: {right}."
 
 
-def _format_right_value(finding: CheckFinding) -> str:
+def _format_correct_value(finding: CheckFinding) -> str:
     right, unit = finding.correct_value, finding.unit
     if not finding.quantity:
         return "unknown, because the layer's sheet has no such figure"

@@ -23,7 +23,7 @@ from perfctl.orchestrator.launch.sweep.folders import (
     read_json_object,
     write_json_atomically,
 )
-from perfctl.orchestrator.options import Option, list_options
+from perfctl.orchestrator.options import Option, list_declared_options
 
 _VERSION = 3
 """1: tasks were profiler, batch_size, sweep and repeat, and no argument list. 2: their runs had a
@@ -101,12 +101,12 @@ class JobArrayPlan:
     """The user's formulas of kernels, which gathering stores with the runs."""
 
     @property
-    def array(self) -> Path:
+    def array_script(self) -> Path:
         """The script of the array's job, to read, edit, keep and submit."""
         return self.folder / "array.sbatch"
 
     @property
-    def gather(self) -> Path:
+    def gather_script(self) -> Path:
         return self.folder / "gather.sbatch"
 
     @property
@@ -118,12 +118,12 @@ class JobArrayPlan:
         """Output of all attempts of a task; of the gather job without one."""
         return self.folder / (f"task-{task.number}.log" if task else "gather.log")
 
-    def get_state_path(self, task: Task | None) -> Path:
+    def get_event_log_path(self, task: Task | None) -> Path:
         """One line when a task starts, is asked to stop, and ends; of the gather job without
         one."""
         return self.folder / (f"task-{task.number}.state" if task else "gather.state")
 
-    def sweep_folder(self, name: str) -> Path:
+    def get_sweep_folder(self, name: str) -> Path:
         return self.folder.parent / name
 
     def sweeps(self) -> tuple[str, ...]:
@@ -135,11 +135,11 @@ class JobArrayPlan:
         incomplete (.part)."""
         if task.runs is None:
             return []
-        folder, setting = self.sweep_folder(task.runs.sweep), task.runs.setting
+        folder, setting = self.get_sweep_folder(task.runs.sweep), task.runs.setting
         part = RunPaths(folder, setting).partial_folder
         return [*list_run_folders(folder, setting), *([part] if part.is_dir() else [])]
 
-    def write_record(self) -> None:
+    def write_tasks_json(self) -> None:
         """Write tasks.json. That of a sweep names no folder, so that it can be moved."""
         facts = asdict(self)
         del facts["folder"]
@@ -173,10 +173,14 @@ def read_job_array_plan(folder: Path) -> JobArrayPlan:
 
 
 def declare_site_option(
-    text: str, metavar: str | None = None, *, least: float | None = None, is_common: bool = False
+    help_text: str,
+    metavar: str | None = None,
+    *,
+    minimum: float | None = None,
+    is_common: bool = False,
 ) -> Option:
     """Return the declaration of a setting of the job scripts."""
-    return Option(text, CLUSTER, metavar=metavar, least=least, is_common=is_common)
+    return Option(help_text, CLUSTER, metavar=metavar, least=minimum, is_common=is_common)
 
 
 @dataclass(frozen=True)
@@ -206,10 +210,10 @@ class SlurmSiteSettings:
     mem: Annotated[Text, declare_site_option("Memory per task: 16G.", "SIZE", is_common=True)] = (
         None
     )
-    cpus: Annotated[Number, declare_site_option("Cores per task.", least=1)] = None
+    cpus: Annotated[Number, declare_site_option("Cores per task.", minimum=1)] = None
     exclusive: Annotated[Switch, declare_site_option("Do not share nodes with other jobs.")] = None
     array_limit: Annotated[
-        Number, declare_site_option("Maximum number of tasks that run at the same time.", least=1)
+        Number, declare_site_option("Maximum number of tasks that run at the same time.", minimum=1)
     ] = None
     stop_before: Annotated[
         Number,
@@ -217,7 +221,7 @@ class SlurmSiteSettings:
             "Stop the profiler this many seconds before the time limit, so that it writes its "
             "report. Default: 300 (nsys, ncu, dlprof) or 60, at most a quarter of --time.",
             "SECONDS",
-            least=1,
+            minimum=1,
         ),
     ] = None
     module: Annotated[
@@ -283,7 +287,7 @@ class SlurmSiteSettings:
         Text, declare_site_option("Memory of the gather job. Default: the partition's.", "SIZE")
     ] = None
     gather_cpus: Annotated[
-        Number, declare_site_option("Cores of the gather job. Default: 1.", least=1)
+        Number, declare_site_option("Cores of the gather job. Default: 1.", minimum=1)
     ] = None
     gather_module: Annotated[
         Texts,
@@ -300,7 +304,9 @@ class SlurmSiteSettings:
     ] = None
 
 
-def fill_site_from_config(site: SlurmSiteSettings, folders: tuple[Path, ...]) -> SlurmSiteSettings:
+def fill_unset_settings_from_config(
+    site: SlurmSiteSettings, folders: tuple[Path, ...]
+) -> SlurmSiteSettings:
     """Return ``site``, with unset fields from [slurm] in the perfctl.toml of each of ``folders``;
     earlier ones win. Raises UsageError for a file that cannot be read, an unknown key, or a value
     of the wrong type."""
@@ -328,7 +334,7 @@ def _read_slurm_settings(path: Path) -> dict[str, Any]:
 
 def _convert_slurm_setting(path: Path, key: str, value: Any) -> Any:
     """Return the value of a key of [slurm] as the value of a field of Site."""
-    hints = {field.name: field.hint for field in list_options(SlurmSiteSettings)}
+    hints = {field.name: field.hint for field in list_declared_options(SlurmSiteSettings)}
     hint = hints.get(key.replace("-", "_"))
     if hint is None:
         keys = ", ".join(name.replace("_", "-") for name in hints)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.files import check_output_path, write_text
+from perfctl.orchestrator.files import raise_if_output_not_replaceable, write_text
 from perfctl.orchestrator.launch.cluster import script
 from perfctl.orchestrator.launch.cluster.plan import (
     JobArrayPlan,
@@ -34,11 +34,11 @@ class ProfilerTaskCommand:
     program: tuple[str, ...]
     """The words after --; empty for a built-in workload."""
 
-    def build_words(self, setting: SweepSetting) -> tuple[str, ...]:
+    def build_perfctl_arguments(self, setting: SweepSetting) -> tuple[str, ...]:
         """Return the words after perfctl that run one setting into its own folder, without a
         store."""
         program = ("--", *self.program) if self.program else ()
-        return (*self.options, *setting.option_words, "--no-store", *program)
+        return (*self.options, *setting.command_line_options, "--no-store", *program)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +53,13 @@ class RenderedJobScripts:
     """Sweeps that the tasks fill."""
 
 
-def render_sweep_jobs(
+def render_sweep_job_scripts(
     sweeps: Mapping[str, SweepRequest],
     commands: Mapping[str, ProfilerTaskCommand],
     site: SlurmSiteSettings,
     device: str,
-    outputs: tuple[Path, Path],
-    expect: tuple[str, ...] = (),
+    store_and_report_paths: tuple[Path, Path],
+    kernel_formulas: tuple[str, ...] = (),
 ) -> RenderedJobScripts:
     """Return the job scripts of sweeps: each setting of each profiler is a task.
 
@@ -84,7 +84,7 @@ def render_sweep_jobs(
         make_sweep_task(
             number,
             TaskSweepRuns(*pair, repeat=first.repeat),
-            commands[pair[0]].build_words(pair[1]),
+            commands[pair[0]].build_perfctl_arguments(pair[1]),
         )
         for number, pair in enumerate(pairs)
     )
@@ -97,17 +97,19 @@ def render_sweep_jobs(
     folder = (
         runs_folder / f"slurm-{make_safe_file_name(workload)}-{_hash_tasks(runs_folder, names)}"
     )
-    plan = JobArrayPlan(folder, workload, tasks, first.command_line, first.host, expect=expect)
-    setting = script.JobScriptContext(device, tuple(folders), outputs)
-    parents = tuple(path.parent for path in outputs)
+    plan = JobArrayPlan(
+        folder, workload, tasks, first.command_line, first.host, expect=kernel_formulas
+    )
+    setting = script.JobScriptContext(device, tuple(folders), store_and_report_paths)
+    parents = tuple(path.parent for path in store_and_report_paths)
     return RenderedJobScripts(plan, _render_job_scripts(plan, site, setting), parents, requests)
 
 
-def render_study_jobs(
+def render_study_job_scripts(
     study: StudyParts,
     site: SlurmSiteSettings,
     command: str,
-    sees: Sequence[Path] = (),
+    image_folders: Sequence[Path] = (),
     runs_folder: str = "",
 ) -> RenderedJobScripts:
     """Return the job scripts of a study: each part is a task, and a gather job ends it.
@@ -138,7 +140,7 @@ def render_study_jobs(
         f"{_hash_tasks(out_folder, [task.arguments for task in tasks])}"
     )
     plan = JobArrayPlan(folder, name, tasks, command, platform.node(), runs_folder, study.finish)
-    setting = script.JobScriptContext(study.device, (out_folder, *sees))
+    setting = script.JobScriptContext(study.device, (out_folder, *image_folders))
     return RenderedJobScripts(plan, _render_job_scripts(plan, site, setting), (out_folder,))
 
 
@@ -153,8 +155,8 @@ def _render_job_scripts(
     if site.image and "://" not in site.image:  # submit looks whether it is there
         site = replace(site, image=str(Path(site.image).absolute()))
     return {
-        plan.array: script.render_array_script(plan, site, setting),
-        plan.gather: script.render_gather_script(plan, site, setting),
+        plan.array_script: script.render_array_script(plan, site, setting),
+        plan.gather_script: script.render_gather_script(plan, site, setting),
         plan.functions_script: script.render_shell_functions(plan, site, setting),
     }
 
@@ -167,13 +169,13 @@ def write_job_scripts(rendered: RenderedJobScripts, *, force: bool = False) -> N
     plan = rendered.plan
     for path, text in rendered.texts.items():
         if path.is_file() and path.read_bytes() != text.encode("utf-8", "surrogateescape"):
-            check_output_path(path, force=force)
+            raise_if_output_not_replaceable(path, force=force)
     plan.folder.mkdir(parents=True, exist_ok=True)
     for path, text in rendered.texts.items():
         write_text(path, text, force=True)
         path.chmod(0o644 if path == plan.functions_script else 0o755)
-    plan.write_record()
+    plan.write_tasks_json()
     for folder in rendered.folders:
         folder.mkdir(parents=True, exist_ok=True)
     for request in rendered.sweeps:
-        sweep.create_or_join_record(request)
+        sweep.create_or_verify_sweep_record(request)

@@ -131,12 +131,12 @@ def render_array_script(
     stop_before = choose_stop_before_seconds(site.stop_before, site.time, tools)
     site_lines, unset = _build_set_and_unset_site_directives(site, setting.device)
     job_lines = _build_array_directives(plan, site, stop_before)
-    start = _build_perfctl_launcher(
+    start = _build_container_launch_prefix(
         site, plan, setting.cwd, setting.folders, setting.device == "cuda", '"$TMPDIR"'
     )
     context = {
-        **_build_common_context(plan, site, setting),
-        **_build_task_calls(plan, compute_report_grace_seconds(stop_before)),
+        **_build_common_template_context(plan, site, setting),
+        **_build_task_template_variables(plan, compute_report_grace_seconds(stop_before)),
         "modules": _require_single_lines("`module`", site.module),
         "tasks": plan.tasks,
         "site_directives": site_lines,
@@ -166,7 +166,7 @@ def render_gather_script(
     if modules is None:  # CUDA's fail on nodes without GPUs
         modules = tuple(name for name in site.module or () if not _GPU_MODULE.match(name))
     context = {
-        **_build_common_context(plan, site, setting),
+        **_build_common_template_context(plan, site, setting),
         "modules": _require_single_lines("`module`", modules),
         "before": _require_single_lines("`before`", site.before),
         "directives": [
@@ -183,7 +183,7 @@ def render_gather_script(
         ],
         "gather": gather,
         "finish": _quote_and_wrap(plan.finish),
-        "start": _build_perfctl_launcher(
+        "start": _build_container_launch_prefix(
             site, plan, setting.cwd, folders, False, '"${TMPDIR:-/tmp}"'
         ),
     }
@@ -194,17 +194,19 @@ def render_shell_functions(
     plan: JobArrayPlan, site: SlurmSiteSettings, setting: JobScriptContext
 ) -> str:
     """Return the text of job.sh, the shell functions of both scripts."""
-    return render_template(None, "job_functions.sh.j2", _build_common_context(plan, site, setting))
+    return render_template(
+        None, "job_functions.sh.j2", _build_common_template_context(plan, site, setting)
+    )
 
 
-def render_ingest_script(
+def render_ingest_array_script(
     plan: JobArrayPlan, site: SlurmSiteSettings, setting: JobScriptContext, options: Sequence[str]
 ) -> str:
     """Return the text of array.sbatch of an array of ingests. ``options``: words of each. Raises
     UsageError like ``render_array_script``."""
     job_lines = _build_array_directives(plan, site, 60)
     context = {
-        **_build_common_context(plan, site, setting),
+        **_build_common_template_context(plan, site, setting),
         "modules": _require_single_lines("`module`", site.module),
         "tasks": plan.tasks,
         "directives": [
@@ -217,7 +219,7 @@ def render_ingest_script(
     return render_template(None, "slurm_ingest.sh.j2", context)
 
 
-def _build_common_context(
+def _build_common_template_context(
     plan: JobArrayPlan, site: SlurmSiteSettings, setting: JobScriptContext
 ) -> dict[str, Any]:
     folder, cwd = plan.folder, setting.cwd
@@ -277,7 +279,7 @@ def _quote_and_wrap(arguments: Iterable[str], indent: int = 4) -> _ShellCode:
     return _ShellCode(f" \\\n{' ' * indent}".join(lines))
 
 
-def _build_task_calls(plan: JobArrayPlan, grace_s: int) -> dict[str, Any]:
+def _build_task_template_variables(plan: JobArrayPlan, grace_s: int) -> dict[str, Any]:
     """Return what the tasks run, for the template: ``choices``, the line of ``case`` for each;
     ``call``, the words after perfctl, where tasks of one profiler differ in nothing but $batch, or
     "${values[@]}" of other parameters; else these are "${arguments[@]}", set by ``choices`` or (of
@@ -300,7 +302,7 @@ def _build_task_calls(plan: JobArrayPlan, grace_s: int) -> dict[str, Any]:
     choices = [
         f"{task.number}) {'' if is_one else f'profiler={shlex.quote(run.profiler)} '}"
         + (
-            f"values=({_quote_and_wrap(run.setting.option_words)})"
+            f"values=({_quote_and_wrap(run.setting.command_line_options)})"
             if has_others
             else f"batch={run.setting.batch}"
         )
@@ -317,21 +319,23 @@ def _build_task_calls(plan: JobArrayPlan, grace_s: int) -> dict[str, Any]:
 
 
 def _build_sweep_call_lines(
-    runs: TaskSweepRuns, arguments: Sequence[str], grace_s: int, has_others: bool
+    runs: TaskSweepRuns, arguments: Sequence[str], grace_s: int, has_other_parameters: bool
 ) -> list[str]:
     """Return the lines of a task's call, with a variable for its setting, and what only its job
     script knows."""
     index = arguments.index("--no-store")
     program = arguments[index + 1 :]
-    values = '"${values[@]}"' if has_others else '--batches "$batch"'
+    values = '"${values[@]}"' if has_other_parameters else '--batches "$batch"'
     return [
-        _quote_and_wrap(arguments[: index - len(runs.setting.option_words)]),
+        _quote_and_wrap(arguments[: index - len(runs.setting.command_line_options)]),
         f'{values} --no-store --scratch "$TMPDIR" --grace {grace_s}',
         *([_quote_and_wrap(program)] if program else []),
     ]
 
 
-def _comment_option_lines(lines: Iterable[str], width: int = 34, **values: object) -> list[str]:
+def _append_explanatory_comments(
+    lines: Iterable[str], width: int = 34, **values: object
+) -> list[str]:
     """Return lines of options, each with its comment in _WHY. (sbatch reads no further
     than #.)"""
     explained = []
@@ -370,9 +374,11 @@ def _build_set_and_unset_site_directives(
         *(("--exclusive",) if site.exclusive else ()),
         *(("--disable-dcgm",) if site.disable_dcgm else ()),
     ]
-    return [*_comment_option_lines(set_lines), *flags, *user_lines], _comment_option_lines(
-        unset, 33
-    )
+    return [
+        *_append_explanatory_comments(set_lines),
+        *flags,
+        *user_lines,
+    ], _append_explanatory_comments(unset, 33)
 
 
 def _build_array_directives(
@@ -384,7 +390,7 @@ def _build_array_directives(
         *_build_job_directives("", plan, "task-%a.log", array=limited),
         *_format_sbatch_options(signal=f"B:USR1@{stop_before}", ntasks=1),
     ]
-    return _comment_option_lines(lines, array=numbers, seconds=stop_before)
+    return _append_explanatory_comments(lines, array=numbers, seconds=stop_before)
 
 
 def _build_job_directives(kind: str, plan: JobArrayPlan, log: str, **array: str) -> list[str]:
@@ -411,7 +417,7 @@ def _format_sbatch_options(**values: object) -> list[str]:
     return lines
 
 
-def _build_perfctl_launcher(
+def _build_container_launch_prefix(
     site: SlurmSiteSettings,
     plan: JobArrayPlan,
     cwd: Path,

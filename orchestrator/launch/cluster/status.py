@@ -73,7 +73,7 @@ def list_queued_jobs(plan: JobArrayPlan) -> list[QueuedJob]:
     """Return the plan's jobs, found by the script that they run. Raises ToolMissing without squeue,
     PerfctlError if it fails."""
     jobs = []
-    names = (plan.array.name, plan.gather.name)
+    names = (plan.array_script.name, plan.gather_script.name)
     for line in _run_slurm_tool(
         "squeue", "--noheader", "--array", f"--user={getpass.getuser()}", f"--format={_FORMAT}"
     ):
@@ -112,19 +112,21 @@ def submit_job_array(plan: JobArrayPlan, tasks: Sequence[int] | None = None) -> 
                 f"`tasks`: task '{number}' not found", f"Tasks are numbered 0 to {count - 1}"
             )
     try:
-        text = plan.array.read_text(encoding="utf-8", errors="replace")
+        text = plan.array_script.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        problem = f"{plan.array} cannot be read: {error.strerror}"
+        problem = f"{plan.array_script} cannot be read: {error.strerror}"
         raise UsageError(problem, f"Render the array again: {plan.command}") from error
     limit = _read_array_limit_suffix(plan, text, has_tasks=tasks is not None)
-    check_script_image_exists(plan, text)
+    raise_if_script_image_missing(plan, text)
     if waiting := sorted({job.task for job in list_queued_jobs(plan) if job.task in numbers}):
         remedy = f"perfctl slurm cancel {shlex.quote(str(plan.folder))} removes it"
         raise UsageError(f"already in the queue: task {', '.join(map(str, waiting))}", remedy)
     selection = () if tasks is None else (f"--array={','.join(map(str, numbers))}{limit}",)
-    array = _submit_with_sbatch(*selection, str(plan.array.absolute()))
+    array = _submit_with_sbatch(*selection, str(plan.array_script.absolute()))
     try:
-        gather = _submit_with_sbatch(f"--dependency=afterany:{array}", str(plan.gather.absolute()))
+        gather = _submit_with_sbatch(
+            f"--dependency=afterany:{array}", str(plan.gather_script.absolute())
+        )
     except PerfctlError as error:
         remedy = f"When the array has ended, run perfctl slurm gather {plan.folder}"
         raise PerfctlError(
@@ -140,15 +142,15 @@ def _read_array_limit_suffix(plan: JobArrayPlan, text: str, *, has_tasks: bool) 
     line = re.search(r"^#SBATCH\s+(?:--array[= ]|-a ?)[^\s%]*(%\d+)?", text, re.MULTILINE)
     if line is None and not has_tasks:
         raise UsageError(
-            f"{plan.array} has no #SBATCH --array line: it is one job, not an array",
+            f"{plan.array_script} has no #SBATCH --array line: it is one job, not an array",
             "Put one back (--array=0-N), or name the tasks in `tasks`",
         )
     return (line[1] or "") if line else ""
 
 
-def check_script_image_exists(plan: JobArrayPlan, text: str) -> None:
+def raise_if_script_image_missing(plan: JobArrayPlan, script_text: str) -> None:
     """Raise UsageError if the image that the array's script names does not exist."""
-    line = re.search(r"^image=(.+)$", text, re.MULTILINE)
+    line = re.search(r"^image=(.+)$", script_text, re.MULTILINE)
     try:
         arguments = shlex.split(line[1], comments=True) if line else []
     except ValueError:  # an edited line, which only a shell can read
@@ -156,7 +158,7 @@ def check_script_image_exists(plan: JobArrayPlan, text: str) -> None:
     is_path = len(arguments) == 1 and "$" not in arguments[0] and "://" not in arguments[0]
     if is_path and not Path(arguments[0]).exists():
         raise UsageError(
-            f"{plan.array} needs the image {arguments[0]}, which does not exist",
+            f"{plan.array_script} needs the image {arguments[0]}, which does not exist",
             "perfctl image render writes a definition to build one. If only the nodes have it: "
             "sbatch array.sbatch",
         )
@@ -186,7 +188,7 @@ def cancel_job_array(plan: JobArrayPlan) -> Cancelled:
         for job in jobs
         if job.state == "RUNNING"
         and job.task in tasks
-        and is_profiler_running(plan, tasks[job.task])
+        and is_profiler_started_not_stopping(plan, tasks[job.task])
     ]
     others_jobs = [job for job in jobs if job not in stopping]
     if others_jobs:
@@ -197,13 +199,13 @@ def cancel_job_array(plan: JobArrayPlan) -> Cancelled:
     return Cancelled(plan.folder, len(others_jobs) - gathers, len(stopping), gathers)
 
 
-def is_profiler_running(plan: JobArrayPlan, task: Task) -> bool:
+def is_profiler_started_not_stopping(plan: JobArrayPlan, task: Task) -> bool:
     """Return whether its profiler was started, and not asked to stop yet."""
     last_event = "".join(_read_task_events(plan, task)[-1:])
-    return bool(_list_begun_stages(plan, task)) and "started on" in last_event
+    return bool(_list_stages_since_last_start(plan, task)) and "started on" in last_event
 
 
-def _list_begun_stages(plan: JobArrayPlan, task: Task) -> list[str]:
+def _list_stages_since_last_start(plan: JobArrayPlan, task: Task) -> list[str]:
     """Return what perfctl has begun since the task's last start, such as profile and export."""
     return _STAGE.findall(read_log_tail(plan.get_log_path(task)).rpartition("started on ")[2])
 
@@ -320,10 +322,10 @@ def collect_array_status(
     except PerfctlError as error:
         note(f"{error.message}: the status comes from the folders only")
     states = tuple(_get_task_state(plan, task, jobs) for task in plan.tasks)
-    return ArrayStatus(plan, states, _get_gather_job_state(plan, jobs), jobs is not None)
+    return ArrayStatus(plan, states, _describe_gather_job_state(plan, jobs), jobs is not None)
 
 
-def _get_gather_job_state(plan: JobArrayPlan, jobs: Sequence[QueuedJob] | None) -> str | None:
+def _describe_gather_job_state(plan: JobArrayPlan, jobs: Sequence[QueuedJob] | None) -> str | None:
     """Return the state of the gather job in the queue, or how its last start ended."""
     if job := next((job for job in jobs or () if job.task is None), None):
         return f"the gather job {job.job} is {job.state.lower()} ({job.reason.lower()})"
@@ -349,7 +351,7 @@ def _get_task_state(plan: JobArrayPlan, task: Task, jobs: Sequence[QueuedJob] | 
             reason = f"its job is still in the queue ({queue}) and will skip complete runs"
         return TaskState(task, COMPLETE, reason)
     if job := next((job for job in own_jobs if not job.is_waiting), None):
-        stage = next(reversed(_list_begun_stages(plan, task)), "starting")
+        stage = next(reversed(_list_stages_since_last_start(plan, task)), "starting")
         return TaskState(task, RUNNING, f"{stage}, {job.used} on {job.nodes or 'a node'}")
     if own_jobs:
         reason = (
@@ -374,7 +376,7 @@ def _list_task_run_folders(plan: JobArrayPlan, task: Task) -> list[Path]:
         return plan.runs(task)
     command = shlex.join(["perfctl", *task.arguments])
     runs: list[Path] = []
-    for record in plan.sweep_folder(plan.runs_folder).glob("*/sweep.json"):
+    for record in plan.get_sweep_folder(plan.runs_folder).glob("*/sweep.json"):
         sweep = read_json_object(record) or {}
         for batch_size in sweep.get("batches", ()) if sweep.get("command") == command else ():
             setting = SweepSetting(batch_size)
@@ -431,13 +433,15 @@ def _find_last_exit_code(events: Sequence[str]) -> str:
 def _read_task_events(plan: JobArrayPlan, task: Task | None) -> list[str]:
     """Return the events that the job script noted, without times, oldest first."""
     try:
-        lines = plan.get_state_path(task).read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = (
+            plan.get_event_log_path(task).read_text(encoding="utf-8", errors="replace").splitlines()
+        )
     except OSError:
         return []
     return [line.partition(" ")[2] for line in lines if line.strip()]
 
 
-def explain_missing_runs(states: Sequence[TaskState]) -> dict[Task, str]:
+def explain_failed_and_missing_tasks(states: Sequence[TaskState]) -> dict[Task, str]:
     """Return why each task without a run has none, for the database."""
     return {
         state.task: f"{state.task}: {state.reason}"

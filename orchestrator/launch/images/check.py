@@ -32,8 +32,8 @@ LIBCUDA = RequiredTool(
 )
 
 
-def check_image_tools(
-    image: ContainerImage, profiler: Profiler, device: str, version: str
+def require_image_tools_adapt_profiler(
+    image: ContainerImage, profiler: Profiler, device: str, perfctl_version: str
 ) -> Profiler:
     """Return the profiler with options that the tools in the image support.
     Raises ToolMissing when the image does not start, has no perfctl of this ``version``, or lacks
@@ -42,10 +42,12 @@ def check_image_tools(
     image_version = _run_python_in_image(
         image, ("-c", "import perfctl; print(perfctl.__version__)")
     )
-    if image_version != version:
+    if image_version != perfctl_version:
         raise ToolMissing(
-            f"{name} has perfctl {image_version}, but this is {version}: the versions must match",
-            f"Install perfctl {version} in the image (perfctl image render writes a definition)",
+            f"{name} has perfctl {image_version}, but this is {perfctl_version}: the versions "
+            f"must match",
+            f"Install perfctl {perfctl_version} in the image (perfctl image render writes a "
+            f"definition)",
         )
     answer = json.loads(_run_python_in_image(image, ("-m", __name__, profiler.name, device)))
     require_no_missing_tools(
@@ -70,7 +72,7 @@ def require_no_missing_tools(missing: tuple[RequiredTool, ...], location: str) -
     )
 
 
-def list_missing_image_tools(profiler: Profiler, device: str) -> tuple[RequiredTool, ...]:
+def list_tools_missing_in_container(profiler: Profiler, device: str) -> tuple[RequiredTool, ...]:
     """Return what ``profiler`` needs and this container lacks: tools, nsys's importer, the
     driver's library."""
     missing = list(profiler.list_missing_tools())
@@ -132,9 +134,9 @@ def _explain_image_failure(image: ContainerImage, code: int, lines: list[str]) -
     )
 
 
-def main(name: str, device: str) -> None:
+def print_missing_tools_as_json(profiler_name: str, device: str) -> None:
     """Print what this image lacks for the profiler ``name``."""
-    missing = list_missing_image_tools(RECORDERS[name](), device)
+    missing = list_tools_missing_in_container(RECORDERS[profiler_name](), device)
     facts = {
         "missing": [asdict(tool) for tool in missing],
         "graph_nodes": nsys.supports_profile_option("--cuda-graph-trace"),
@@ -143,4 +145,4 @@ def main(name: str, device: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    print_missing_tools_as_json(sys.argv[1], sys.argv[2])

@@ -13,7 +13,7 @@ from typing import Annotated
 from urllib.parse import unquote, urlsplit
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.files import check_output_path, write_text
+from perfctl.orchestrator.files import raise_if_output_not_replaceable, write_text
 from perfctl.orchestrator.launch.cluster.script import render_template, require_one_line
 from perfctl.orchestrator.launch.images.run import RUNTIMES
 from perfctl.orchestrator.launch.machine import tools
@@ -85,8 +85,8 @@ class ImageRecipe:
     ] = ()
 
 
-def write_definition_file(
-    wanted_image: ImageRecipe, out: Path, *, force: bool = False, command_line: str = ""
+def write_definition_get_build_command(
+    recipe: ImageRecipe, out: Path, *, force: bool = False, command_line: str = ""
 ) -> tuple[str, ...]:
     """Write the definition with perfctl and its workloads to ``out``, and return the command that
     builds it.
@@ -94,8 +94,8 @@ def write_definition_file(
     ``command_line`` stands in the definition. Needs no Apptainer. Raises UsageError if ``out``
     exists and ``force`` is not given.
     """
-    check_output_path(out, force=force)
-    text = render_image_definition(wanted_image, out, version=__version__, command=command_line)
+    raise_if_output_not_replaceable(out, force=force)
+    text = render_image_definition(recipe, out, version=__version__, command=command_line)
     write_text(out, text, force=force)
     return tuple(make_image_build_command(out))
 
@@ -112,7 +112,7 @@ def render_image_definition(image: ImageRecipe, out: Path, *, version: str, comm
         raise UsageError(
             f"`extra`: perfctl has no extra '{unknown[0]}'", f"Known: {', '.join(extras_known)}"
         )
-    files, requirement = _list_image_files(
+    files, requirement = _list_files_and_pip_requirement(
         image, f"[{','.join(extras)}]" if extras else "", version
     )
     offline = ("--no-index", "--find-links", f"{_PLACE}/wheels") if image.wheels else ()
@@ -124,7 +124,8 @@ def render_image_definition(image: ImageRecipe, out: Path, *, version: str, comm
         "base": require_one_line("`base`", base, _REMEDY),
         "place": _PLACE,
         "files": [
-            (_quote_files_path(source), _quote_files_path(Path(target))) for source, target in files
+            (_quote_apptainer_files_path(source), _quote_apptainer_files_path(Path(target)))
+            for source, target in files
         ],
         "post": [require_one_line("`post`", line, _REMEDY) for line in image.post],
         "pip": (*offline, *image.pip_options, requirement),
@@ -184,7 +185,7 @@ def find_perfctl_source() -> Path | None:
     raise UsageError(problem, "Name a wheel or a checkout of perfctl")
 
 
-def _list_image_files(
+def _list_files_and_pip_requirement(
     definition: ImageRecipe, extras: str, version: str
 ) -> tuple[list[tuple[Path, str]], str]:
     """Return ([(source, target inside the image)], the requirement for pip)."""
@@ -219,7 +220,7 @@ def list_checkout_build_files(source: Path) -> list[Path]:
     return [(source / name).absolute() for name in names if (source / name).exists()]
 
 
-def _quote_files_path(path: Path) -> str:
+def _quote_apptainer_files_path(path: Path) -> str:
     """Return a path as %files reads it. Raises UsageError for one that %files cannot express."""
     text = require_one_line("a path", str(path), _REMEDY)
     if '"' in text:

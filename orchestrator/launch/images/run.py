@@ -94,7 +94,7 @@ class ContainerImage:
             self.runtime,
             "exec",
             "--cleanenv",
-            *choose_isolation_options(),
+            *choose_no_user_site_options(),
             *(("--nv",) if self.gpu else ()),
             *binds,
             *(("--pwd", str(cwd)) if cwd else ()),
@@ -108,17 +108,17 @@ class ContainerImage:
         return replace(
             command,
             argv=argv,
-            environment=add_container_variable_forms(command.environment),
+            environment=add_container_prefixed_variables(command.environment),
             in_image=True,
         )
 
-    def collect_identity(self) -> list[object]:
+    def list_identity_values(self) -> list[object]:
         """Return values that identify the image; rebuilding it changes them."""
         path = Path(self.path)
         stat = path.stat() if path.is_file() else None
         return [self.path, self.binds, (stat.st_size, int(stat.st_mtime)) if stat else None]
 
-    def collect_record_facts(self) -> dict[str, str]:
+    def collect_run_record_facts(self) -> dict[str, str]:
         """Return facts for a run's record: runtime with version, and the image's name."""
         runtime_facts = (Path(self.runtime).name, tools.query_program_version(self.runtime))
         return {
@@ -140,7 +140,10 @@ def open_container_image(
             )
         path = os.path.abspath(path)  # noqa: PTH100  resolve() would follow links
     return ContainerImage(
-        path, find_container_runtime(runtime), tuple(_check_bind(bind) for bind in binds), gpu
+        path,
+        find_container_runtime(runtime),
+        tuple(_validate_and_absolutize_bind(bind) for bind in binds),
+        gpu,
     )
 
 
@@ -154,7 +157,7 @@ def find_container_runtime(name: str | None = None) -> str:
     )
 
 
-def add_container_variable_forms(environment: Mapping[str, str]) -> dict[str, str]:
+def add_container_prefixed_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Variables as they are, plus the two prefixed forms that reach an image even where a site
     clears the others."""
     return {
@@ -164,7 +167,7 @@ def add_container_variable_forms(environment: Mapping[str, str]) -> dict[str, st
     }
 
 
-def choose_isolation_options() -> tuple[str, ...]:
+def choose_no_user_site_options() -> tuple[str, ...]:
     """Return options that keep packages of the home folder out of an image, unless the user set the
     variable for images."""
     set_by_user = any(
@@ -173,11 +176,11 @@ def choose_isolation_options() -> tuple[str, ...]:
     return () if set_by_user else ("--env", "PYTHONNOUSERSITE=1")
 
 
-def collect_passed_variables() -> dict[str, str]:
+def collect_variables_passed_into_image() -> dict[str, str]:
     """Return the variables of PASSED that are set here, in the forms that reach an image; a form
     that the user set wins."""
     names = [name for name in os.environ if any(fnmatchcase(name, pattern) for pattern in PASSED)]
-    forms = add_container_variable_forms({name: os.environ[name] for name in names})
+    forms = add_container_prefixed_variables({name: os.environ[name] for name in names})
     return {name: value for name, value in forms.items() if name not in os.environ}
 
 
@@ -208,7 +211,7 @@ class SurroundingContainer:
     image: str | None
     """Name of the image; None when the runtime does not report it."""
 
-    def collect_record_facts(self) -> dict[str, str]:
+    def collect_run_record_facts(self) -> dict[str, str]:
         """Return facts for a run's record, with the keys of :meth:`Image.facts`."""
         return {"container": self.runtime} | ({"image": self.image} if self.image else {})
 
@@ -251,7 +254,7 @@ def build_bind_values(folders: Iterable[Path]) -> list[str]:
     return list(map(str, outermost))
 
 
-def _check_bind(bind: str) -> str:
+def _validate_and_absolutize_bind(bind: str) -> str:
     """Return the bind with an absolute source. Raises UsageError unless it is FROM[:TO[:ro|rw]] and
     FROM exists."""
     source, _, options = bind.partition(":")

@@ -59,7 +59,7 @@ def parse_visible_devices(value: str | None) -> tuple[str, ...] | None:
     )
 
 
-def find_gpu_by_entry(entry: str, gpus: tuple[Gpu, ...]) -> Gpu | None:
+def find_gpu_by_visible_entry(entry: str, gpus: tuple[Gpu, ...]) -> Gpu | None:
     """Return the GPU that an entry names: an index, a UUID or its beginning, or a MIG instance of
     the GPU; None for none."""
     if entry.startswith("MIG-"):
@@ -68,7 +68,7 @@ def find_gpu_by_entry(entry: str, gpus: tuple[Gpu, ...]) -> Gpu | None:
     return next((gpu for gpu in gpus if entry == gpu.number or gpu.uuid.startswith(entry)), None)
 
 
-def query_compute_capability_and_gpu(entry: str | None) -> tuple[str | None, str]:
+def query_capability_and_gpu_label(visible_devices_entry: str | None) -> tuple[str | None, str]:
     """Return (compute capability, the GPU in words) of the GPU that a program sees as its first.
 
     ``entry``: the first entry of its CUDA_VISIBLE_DEVICES; None where that is not set. The
@@ -77,23 +77,27 @@ def query_compute_capability_and_gpu(entry: str | None) -> tuple[str | None, str
     """
     gpus = list_gpus()
     capabilities = {row[0]: row[1] for row in query_nvidia_smi("index", "compute_cap")}
-    gpu = find_gpu_by_entry(entry if entry is not None else "0", gpus)
+    gpu = find_gpu_by_visible_entry(
+        visible_devices_entry if visible_devices_entry is not None else "0", gpus
+    )
     if gpu is None or gpu.number not in capabilities:
-        return None, f"GPU {entry or '0'}"
-    by_number = entry is None or entry.isdecimal()
+        return None, f"GPU {visible_devices_entry or '0'}"
+    by_number = visible_devices_entry is None or visible_devices_entry.isdecimal()
     if (
         by_number
         and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
         and len(set(capabilities.values())) > 1
     ):
         return None, f"GPU {gpu.number} (CUDA numbers unlike GPUs by speed, not as nvidia-smi does)"
-    return capabilities[gpu.number], f"GPU {entry if entry is not None else gpu.number}"
+    return capabilities[
+        gpu.number
+    ], f"GPU {visible_devices_entry if visible_devices_entry is not None else gpu.number}"
 
 
 def query_nvidia_smi(*fields: str) -> list[list[str]]:
     """Return what nvidia-smi prints for these fields, a row for each GPU."""
     query = f"--query-gpu={','.join(fields)}"
-    lines = tools.run_if_installed("nvidia-smi", query, "--format=csv,noheader").splitlines()
+    lines = tools.get_output_if_installed("nvidia-smi", query, "--format=csv,noheader").splitlines()
     rows = ([cell.strip() for cell in line.split(",")] for line in lines)
     return [row for row in rows if len(row) == len(fields)]
 
@@ -102,7 +106,7 @@ def _map_mig_to_gpu() -> dict[str, str]:
     """UUID of each MIG instance -> UUID of its GPU, from ``nvidia-smi --list-gpus``."""
     parents: dict[str, str] = {}
     parent = ""
-    for line in tools.run_if_installed("nvidia-smi", "--list-gpus").splitlines():
+    for line in tools.get_output_if_installed("nvidia-smi", "--list-gpus").splitlines():
         uuid = re.search(r"\(UUID: ([^)]+)\)", line)
         if uuid and line.startswith("GPU "):
             parent = uuid[1]
@@ -171,13 +175,13 @@ class DevicePlacement:
     beside: int = 0
     """How many other places the sweep uses at the same time; they share memory, disk and power."""
 
-    def collect_record_facts(self) -> dict[str, str]:
+    def collect_run_record_facts(self) -> dict[str, str]:
         """Return facts for a run's record."""
         facts = {"place": self.label, "runs_beside": str(self.beside)}
         return facts | ({"cores": format_core_list(self.cores)} if self.cores else {})
 
 
-def parse_device_kind(text: str) -> str:
+def parse_kind_of_device_list(text: str) -> str:
     """cuda or cpu, whichever ``text`` names. Raises UsageError for a mixture, a duplicate, or
     anything else."""
     pieces = [piece.strip() for piece in text.split(",")]
@@ -201,11 +205,13 @@ def parse_placements(text: str, root: Path = Path("/")) -> tuple[DevicePlacement
     GPU numbers index CUDA_VISIBLE_DEVICES where it is set; otherwise they are those of
     nvidia-smi."""
     pieces = tuple(piece.strip() for piece in text.split(","))
-    if parse_device_kind(text) == "cpu":
+    if parse_kind_of_device_list(text) == "cpu":
         return _parse_core_placements(pieces)
     gpus, visible = list_gpus(), parse_visible_devices(os.environ.get(VISIBLE))
     entries = [_choose_visible_entry(int(piece), visible, gpus) for piece in pieces]
-    cores = _find_cores_near_gpus([find_gpu_by_entry(entry, gpus) for entry in entries], root)
+    cores = _find_cores_near_gpus(
+        [find_gpu_by_visible_entry(entry, gpus) for entry in entries], root
+    )
     # as nvidia-smi; CUDA would number GPUs by speed
     order = os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     return tuple(
@@ -231,13 +237,13 @@ def find_default_gpu() -> DevicePlacement | None:
 
 @contextmanager
 def lock_placements(
-    reserved: Iterable[DevicePlacement], folder: Path | None = None
+    placements_to_lock: Iterable[DevicePlacement], folder: Path | None = None
 ) -> Iterator[None]:
     """Lock these places. Raises UsageError when another perfctl holds one of them: of any user for
     a GPU, of this user for cores. The kernel releases the locks when the process ends, however
     it ends."""
     with ExitStack() as locks:
-        for placement in reserved:
+        for placement in placements_to_lock:
             for name in placement.locks:
                 lock_folder = (
                     folder
@@ -343,7 +349,7 @@ def _choose_visible_entry(
 
 def _make_gpu_lock_name(entry: str, gpus: tuple[Gpu, ...]) -> str:
     gpu = (
-        None if entry.startswith("MIG-") else find_gpu_by_entry(entry, gpus)
+        None if entry.startswith("MIG-") else find_gpu_by_visible_entry(entry, gpus)
     )  # instances work side by side
     return _GPU + re.sub(r"[^A-Za-z0-9-]", "_", gpu.uuid if gpu else entry)
 

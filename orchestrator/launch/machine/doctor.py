@@ -84,10 +84,13 @@ def check_machine() -> tuple[Finding, ...]:
         *_check_gpu(),
         *_check_profiling_tools(),
         *_check_permissions(),
-        *_check_packages(),
-        *_check_host_surroundings(),
+        *_check_python_packages(),
+        *_check_disk_and_container(),
     ]
-    return (*findings, *_judge_profilers({finding.name: finding.state for finding in findings}))
+    return (
+        *findings,
+        *_judge_profiler_usability({finding.name: finding.state for finding in findings}),
+    )
 
 
 def collect_host_facts() -> dict[str, str]:
@@ -140,7 +143,7 @@ def _check_profiling_tools() -> Iterator[Finding]:
 
 def _check_nsys_importer() -> Finding:
     """Return whether nsys's importer starts, which turns a recording into a report."""
-    importer = nsys.start_importer()
+    importer = nsys.run_importer_for_version()
     if importer is None and nsys.is_importer_present() is None:
         detail = (
             "not found next to this nsys, so not tested. Run perfctl nsys --batches 16 --steps 1 "
@@ -156,9 +159,9 @@ def _check_nsys_importer() -> Finding:
     return Finding("nsys importer", OK, importer.version)
 
 
-def _check_program(name: str, install: str) -> Finding:
+def _check_program(name: str, install_hint: str) -> Finding:
     if tools.find_program(name) is None:
-        return Finding(name, MISSING, None, install)
+        return Finding(name, MISSING, None, install_hint)
     version = tools.query_program_version(name)
     fails = f"{name} --version fails: the installation is incomplete"
     return Finding(name, OK if version else WARNING, version, None if version else fails)
@@ -225,7 +228,7 @@ def _are_counters_unrestricted() -> bool | None:
     return None if value is None else value == "0"
 
 
-def _check_packages() -> Iterator[Finding]:
+def _check_python_packages() -> Iterator[Finding]:
     version = _find_package_version("torch")
     if version is None:
         yield Finding("torch", MISSING, None, tools.TORCH.install)
@@ -256,7 +259,7 @@ def _find_package_version(distribution: str) -> str | None:
         return None
 
 
-def _check_host_surroundings() -> Iterator[Finding]:
+def _check_disk_and_container() -> Iterator[Finding]:
     free = shutil.disk_usage(Path.cwd()).free
     little = "little space: the reports of a sweep can take several GiB; put them on another disk"
     detail = little if free < 5 * 2**30 else None
@@ -269,32 +272,34 @@ def _check_host_surroundings() -> Iterator[Finding]:
             yield Finding(images_check.LIBCUDA.name, MISSING, None, reason)
 
 
-def _judge_profilers(states: dict[str, str]) -> Iterator[Finding]:
+def _judge_profiler_usability(state_by_finding: dict[str, str]) -> Iterator[Finding]:
     """One finding per profiler: what it can do here, or what to use instead."""
-    gpu = any(re.fullmatch(r"GPU \d+", name) and state == OK for name, state in states.items())
-    if states["torch"] == MISSING:
+    gpu = any(
+        re.fullmatch(r"GPU \d+", name) and state == OK for name, state in state_by_finding.items()
+    )
+    if state_by_finding["torch"] == MISSING:
         for name in ("perfctl torch", "perfctl nsys", "perfctl ncu", "perfctl dlprof"):
             yield Finding(name, MISSING, None, f"needs PyTorch: {tools.TORCH.install}")
     else:
         yield Finding("perfctl torch", OK, "CPU and GPU" if gpu else "CPU only")
-        yield judge_nsys(states, gpu)
-        yield judge_ncu(states, gpu)
-        works = gpu and states["dlprof"] == OK
+        yield judge_nsys_usability(state_by_finding, gpu)
+        yield judge_ncu_usability(state_by_finding, gpu)
+        works = gpu and state_by_finding["dlprof"] == OK
         detail = None if works else "use perfctl nsys instead"
         yield Finding("perfctl dlprof", OK if works else MISSING, None, detail)
     yield Finding("perfctl replay", OK, "and ingest, ledger, report, compare, estimate, predict")
 
 
-def judge_nsys(states: Mapping[str, str], has_gpu: bool) -> Finding:
+def judge_nsys_usability(state_by_finding: Mapping[str, str], has_gpu: bool) -> Finding:
     """Return what nsys can do on a machine with these findings."""
-    importer = states.get("nsys importer")
+    importer = state_by_finding.get("nsys importer")
     scope = "kernels and layers" if has_gpu else "CPU ranges only"
     lack = None
-    if states["nsys"] == MISSING:
+    if state_by_finding["nsys"] == MISSING:
         lack = f"{NSYS.install}; or use perfctl torch instead"
     elif importer == MISSING:
         lack = "its importer is missing or does not start; use perfctl torch instead"
-    elif importer != WARNING and not has_gpu and states["torch"] == WARNING:
+    elif importer != WARNING and not has_gpu and state_by_finding["torch"] == WARNING:
         lack = "no GPU, and this torch has no NVTX ranges; use perfctl torch instead"
     if lack is not None:
         return Finding("perfctl nsys", MISSING, None, lack)
@@ -304,18 +309,18 @@ def judge_nsys(states: Mapping[str, str], has_gpu: bool) -> Finding:
     return Finding("perfctl nsys", OK, scope, None if has_gpu else "no GPU")
 
 
-def judge_ncu(states: Mapping[str, str], has_gpu: bool) -> Finding:
+def judge_ncu_usability(state_by_finding: Mapping[str, str], has_gpu: bool) -> Finding:
     """Return what ncu can do on a machine with these findings."""
     lack = None
     if not has_gpu:
         lack = "needs an NVIDIA GPU"
-    elif states["ncu"] == MISSING:
+    elif state_by_finding["ncu"] == MISSING:
         lack = "install Nsight Compute; no other tool counts executed FLOPs"
-    elif states.get("GPU counters") == WARNING:
+    elif state_by_finding.get("GPU counters") == WARNING:
         lack = "no permission to read the counters (see GPU counters); use perfctl nsys instead"
     if lack is not None:
         return Finding("perfctl ncu", MISSING, None, lack)
-    if states.get("DCGM") == WARNING:
+    if state_by_finding.get("DCGM") == WARNING:
         return Finding("perfctl ncu", WARNING, None, "DCGM may hold the counters (see DCGM)")
     return Finding("perfctl ncu", OK, "counters of every kernel")
 

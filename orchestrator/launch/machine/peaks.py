@@ -16,7 +16,7 @@ from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.files import write_text
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.machine.doctor import collect_host_facts
-from perfctl.orchestrator.launch.sweep.options import resolve_device
+from perfctl.orchestrator.launch.sweep.options import choose_cpu_or_cuda
 from perfctl.records.run import Run
 
 ASKED = "threads_asked"
@@ -43,7 +43,7 @@ def run_peaks_measurement(device: str, *, threads: int | None = None) -> dict[st
     raise PerfctlError(f"measuring the peaks failed: {reason}", remedy)
 
 
-def measure_peaks_of_runs(
+def read_or_measure_run_peaks(
     store: Path, runs: Sequence[Run], note: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """Return the records of peaks that are kept beside the store, with those of the devices of
@@ -57,17 +57,17 @@ def measure_peaks_of_runs(
     if any(record.get("device") in names for record in of_machine):
         return of_machine
     on_gpu = any(run.device is not None and run.device.kind == "gpu" for run in runs)
-    if on_gpu and resolve_device("auto") != "cuda":
+    if on_gpu and choose_cpu_or_cuda("auto") != "cuda":
         raise PerfctlError(
             "`peaks` measured: the runs used a GPU, and this machine has no GPU",
             "Measure on the machine of the runs, or omit `peaks` to use the published peaks",
         )
     note("measuring peaks, about 20 s")
     device = "cuda" if on_gpu else "cpu"
-    return [*of_machine, _measure_and_store(store, records, device, None, note)]
+    return [*of_machine, _measure_and_store_peaks(store, records, device, None, note)]
 
 
-def measure_cpu_peaks_once(
+def read_or_measure_cpu_peaks(
     store: Path, threads: int | None, note: Callable[[str], None]
 ) -> dict[str, Any]:
     """Return the record of this machine's CPU with so many threads (None: as many as torch uses),
@@ -84,7 +84,7 @@ def measure_cpu_peaks_once(
         return alike[-1]
     how = f" with {threads} thread{'s' * (threads != 1)}" if threads is not None else ""
     note(f"measuring the peaks of this CPU{how}, about 20 s")
-    return _measure_and_store(store, records, "cpu", threads, note)
+    return _measure_and_store_peaks(store, records, "cpu", threads, note)
 
 
 def get_peaks_file(store: Path) -> Path:
@@ -107,9 +107,9 @@ def read_stored_peaks(store: Path) -> list[dict[str, Any]]:
         raise PerfctlError(f"{file}: incomplete file ({error})", remedy) from error
 
 
-def _measure_and_store(
+def _measure_and_store_peaks(
     store: Path,
-    records: list[dict[str, Any]],
+    stored_records: list[dict[str, Any]],
     device: str,
     threads: int | None,
     note: Callable[[str], None],
@@ -119,7 +119,7 @@ def _measure_and_store(
     if threads is not None:
         record[ASKED] = threads
     key = (record.get("device"), threads)
-    other_records = [old for old in records if (old.get("device"), old.get(ASKED)) != key]
+    other_records = [old for old in stored_records if (old.get("device"), old.get(ASKED)) != key]
     file = get_peaks_file(store)
     write_text(file, json.dumps([*other_records, record], indent=1) + "\n", force=True)
     note(f"Wrote {file}: delete it to measure again")

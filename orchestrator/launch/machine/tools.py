@@ -30,18 +30,18 @@ def find_program(program: str) -> str | None:
 def query_program_version(program: str) -> str | None:
     """Return the first version number in the output of ``PROGRAM --version``; None when it does
     not run."""
-    match = _VERSION.search(run_if_installed(program, "--version").replace("(R)", ""))
+    match = _VERSION.search(get_output_if_installed(program, "--version").replace("(R)", ""))
     return match.group() if match else None
 
 
-def run_if_installed(program: str, *arguments: str) -> str:
+def get_output_if_installed(program: str, *arguments: str) -> str:
     """Return the ``output`` of a program on PATH; empty when it is missing."""
     path = find_program(program)
-    return run_for_output(path, *arguments) if path else ""
+    return run_cached_for_output(path, *arguments) if path else ""
 
 
 @cache
-def run_for_output(*argv: str) -> str:
+def run_cached_for_output(*argv: str) -> str:
     """Output of a short command, including stderr; empty when it fails or takes too
     long. Cached."""
     try:
@@ -80,7 +80,7 @@ def has_gpu_driver() -> bool:
     """Return whether an NVIDIA driver is loaded, even in a container without nvidia-smi.
     /dev/nvidiactl proves nothing: Debian's ncu 2022.3 creates it on a machine without a GPU."""
     return Path("/proc/driver/nvidia/version").exists() or bool(
-        run_if_installed("nvidia-smi", "--list-gpus")
+        get_output_if_installed("nvidia-smi", "--list-gpus")
     )
 
 
@@ -89,7 +89,7 @@ def is_package_importable(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
-def list_missing_tools(tool: RequiredTool | None = None) -> tuple[RequiredTool, ...]:
+def list_missing_tool_and_torch(tool: RequiredTool | None = None) -> tuple[RequiredTool, ...]:
     """Return those of ``tool`` and TORCH that are not installed."""
     lacking = () if tool is None or find_program(tool.name) else (tool,)
     return lacking if is_package_importable("torch") else (*lacking, TORCH)

@@ -41,11 +41,11 @@ class FileActivity:
     _seen: tuple[int, int, int] = field(init=False, default=(0, 0, 0))
 
     def __post_init__(self) -> None:
-        self._seen = self._measure_count_bytes_and_newest()
+        self._seen = self._measure_file_count_bytes_and_mtime()
 
     def measure_idle_seconds(self) -> float:
         """Return seconds since the last change that was seen; call it about once a second."""
-        now = self._measure_count_bytes_and_newest()
+        now = self._measure_file_count_bytes_and_mtime()
         if now != self._seen:
             self._seen, self.last = now, time.monotonic()
         return time.monotonic() - self.last
@@ -55,7 +55,7 @@ class FileActivity:
         """Bytes in all files, when they were last looked at."""
         return self._seen[1]
 
-    def _measure_count_bytes_and_newest(self) -> tuple[int, int, int]:
+    def _measure_file_count_bytes_and_mtime(self) -> tuple[int, int, int]:
         """Return (files, bytes, newest change in nanoseconds)."""
         files = total = newest = 0
         for root in self.places:
@@ -80,20 +80,20 @@ class StallRule:
     after: bytes | None = None
     """Pattern in the output that starts the watch; None: from the start."""
 
-    def is_armed(self, logs: Iterable[Path]) -> bool:
+    def is_watch_started(self, logs: Iterable[Path]) -> bool:
         """Return whether the pattern is in the logs."""
-        return self.after is None or any(_log_contains(log, self.after) for log in logs)
+        return self.after is None or any(_log_tail_contains(log, self.after) for log in logs)
 
 
-def _log_contains(log: Path, pattern: bytes) -> bool:
+def _log_tail_contains(log: Path, pattern: bytes) -> bool:
     with suppress(OSError):
         return re.search(pattern, log.read_bytes()[-(1 << 20) :], re.MULTILINE) is not None
     return False
 
 
-def choose_grace_seconds(argv: tuple[str, ...], written: int) -> float:
+def choose_kill_grace_seconds(argv: tuple[str, ...], written_bytes: int) -> float:
     """Return seconds between SIGTERM and SIGKILL for a command that has left ``written`` bytes so
     far. A report of 1 GiB takes nsys minutes: killed before its end, it leaves nothing."""
     if not any(map(_WRITERS.fullmatch, argv)):
         return PLAIN_S
-    return min(BASE_S + written / BYTES_PER_S, LONGEST_S)
+    return min(BASE_S + written_bytes / BYTES_PER_S, LONGEST_S)

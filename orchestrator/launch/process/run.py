@@ -77,9 +77,9 @@ def run_command(
     scratch: Path,
     timeout_s: float | None = None,
     grace_s: float | None = None,
-    temporary: Path | None = None,
+    tmpdir_parent: Path | None = None,
     sampling: SamplingSettings | None = None,
-    stall: StallRule | None = None,
+    stall_rule: StallRule | None = None,
 ) -> ProcessOutcome:
     """Start ``command``, wait for it, and leave none of its processes running.
 
@@ -90,41 +90,41 @@ def run_command(
     when it cannot start, StoppedBySignal after SIGINT, SIGTERM or SIGHUP.
     """
     mark = uuid.uuid4().hex
-    members = watchdog.RunProcesses(mark, partial(watchdog_client.find_orphans, mark))
+    members = watchdog.RunProcesses(mark, partial(watchdog_client.reap_and_find_orphans, mark))
     with (
         collect_stop_signals() as signals,
         watchdog_client.adopt_orphans(mark),
-        _make_private_tmpdir(scratch, temporary) as folder,
+        _make_private_tmpdir(scratch, tmpdir_parent) as folder,
         watchdog_client.start_watchdog(mark, folder) as tell_watchdog,
     ):
         samples = tuple(scratch.parent / name for name in (sampler.FILE, sampler.SMI_FILE))
-        places = tuple({stdout.parent, scratch.parent, *((folder,) if temporary else ())})
+        places = tuple({stdout.parent, scratch.parent, *((folder,) if tmpdir_parent else ())})
         started_at, started = datetime.now(UTC), time.monotonic_ns()
         child = _start_process(
             command, _build_environment(command, mark, folder), cwd, stdout, stderr
         )
         try:
             tell_watchdog(child.pid)
-            stuck = _make_stall_check(stall, FileActivity(places, samples), (stdout, stderr))
+            stuck = _make_stall_check(stall_rule, FileActivity(places, samples), (stdout, stderr))
             with sampler.sample_in_background(sampling, mark, child.pid):
-                end = _wait_for_end(
+                end = _wait_for_exit_or_stop(
                     child, signals, timeout_s, tell_watchdog, stuck, command.is_recorded
                 )
             ended = child.returncode
             duration_ns = time.monotonic_ns() - started
             reports = FileActivity(places, (stdout, stderr, *samples), by_date=False)
-            _end_processes(
+            _terminate_and_wait_for_processes(
                 child,
                 members,
                 signals,
-                *_choose_end_wait_and_extension(
+                *_choose_exit_wait_and_extension(
                     command, grace_s, reports, running=ended is None or command.runs_on
                 ),
-                runs_on=command.runs_on,
+                tool_ends_before_program=command.runs_on,
             )
         finally:
             if child.poll() is None:
-                _signal_group(child, signal.SIGKILL)
+                _signal_process_group(child, signal.SIGKILL)
             members.kill_all(limit_s=_KILL_S, quiet_s=_QUIET_S)
             child.wait()
     if end is not None or signals:
@@ -137,7 +137,7 @@ def run_command(
         duration_ns=duration_ns,
         stdout=stdout,
         stderr=stderr,
-        stalled_s=stall.seconds if stall and end == _STUCK else None,
+        stalled_s=stall_rule.seconds if stall_rule and end == _STUCK else None,
     )
     if signals:
         remedy = "perfctl keeps complete runs. Repeat the same command to continue"
@@ -155,7 +155,7 @@ def _start_process(
         with (
             stdout.open("ab") as out_file,
             stderr.open("ab") as err,
-            watchdog_client.exempt_started_processes() as own_children,
+            watchdog_client.exempt_started_children_from_orphans() as own_children,
         ):
             child = subprocess.Popen(
                 command.argv,
@@ -177,19 +177,19 @@ def _start_process(
         ) from error
 
 
-def _build_environment(command: Command, mark: str, folder: Path) -> dict[str, str]:
+def _build_environment(command: Command, run_mark: str, tmpdir: Path) -> dict[str, str]:
     """perfctl's environment with the command's additions, the mark, and TMPDIR."""
     outer = os.environ.get(watchdog.VARIABLE)
     variables = {
-        watchdog.VARIABLE: f"{outer}:{mark}" if outer else mark,
+        watchdog.VARIABLE: f"{outer}:{run_mark}" if outer else run_mark,
         START_VARIABLE: str(time.monotonic()),
-        "TMPDIR": str(folder),
+        "TMPDIR": str(tmpdir),
     }
     if command.in_image:
         variables = (
-            images_run.collect_passed_variables()
-            | images_run.add_container_variable_forms(variables)
-            | images_run.build_tmpdir_bind_variables(folder)
+            images_run.collect_variables_passed_into_image()
+            | images_run.add_container_prefixed_variables(variables)
+            | images_run.build_tmpdir_bind_variables(tmpdir)
         )
     return {**os.environ, **command.environment, **variables}
 
@@ -198,48 +198,50 @@ _TIME_IS_UP, _STUCK, _RECORDED = "the time limit was reached", "stuck", "recorde
 
 
 def _make_stall_check(
-    stall: StallRule | None, moved: FileActivity, logs: tuple[Path, Path]
+    stall_rule: StallRule | None, file_activity: FileActivity, logs: tuple[Path, Path]
 ) -> Callable[[], bool]:
     """Return whether nothing has moved for as long as ``stall`` allows, counted from where its
     pattern first appears."""
-    if stall is None:
+    if stall_rule is None:
         return lambda: False
-    watch, armed = stall, False
+    watch, armed = stall_rule, False
 
     def is_stalled() -> bool:
         nonlocal armed
-        still_s = moved.measure_idle_seconds()
-        if not armed and watch.is_armed(logs):
+        still_s = file_activity.measure_idle_seconds()
+        if not armed and watch.is_watch_started(logs):
             armed = True
-            moved.last, still_s = time.monotonic(), 0.0
+            file_activity.last, still_s = time.monotonic(), 0.0
         return armed and still_s >= watch.seconds
 
     return is_stalled
 
 
-def _choose_end_wait_and_extension(
-    command: Command, grace_s: float | None, moved: FileActivity, *, running: bool
+def _choose_exit_wait_and_extension(
+    command: Command, grace_s: float | None, file_activity: FileActivity, *, running: bool
 ) -> tuple[float, Callable[[], bool]]:
     """Return (seconds for the run's processes to end, whether to wait longer than that)."""
     if not running:
         return LINGER_S, lambda: False
     if grace_s is not None:
         return grace_s, lambda: False
-    seconds = progress.choose_grace_seconds(command.argv, moved.total_bytes)
+    seconds = progress.choose_kill_grace_seconds(command.argv, file_activity.total_bytes)
     until = time.monotonic() + progress.LONGEST_S
     writes = seconds > progress.PLAIN_S
     return (
         seconds,
-        lambda: writes and moved.measure_idle_seconds() < GROWING_S and time.monotonic() < until,
+        lambda: (
+            writes and file_activity.measure_idle_seconds() < GROWING_S and time.monotonic() < until
+        ),
     )
 
 
-def _wait_for_end(
+def _wait_for_exit_or_stop(
     child: subprocess.Popen[bytes],
     signals: list[int],
     timeout_s: float | None,
     tell_watchdog: Callable[[], None],
-    stuck: Callable[[], bool],
+    is_stuck: Callable[[], bool],
     is_recorded: Callable[[float], bool],
 ) -> str | None:
     """Wait until it ends or a signal arrives (None), its time is up, nothing moves, or all is
@@ -259,43 +261,47 @@ def _wait_for_end(
             return _TIME_IS_UP
         if now >= next_tick:
             next_tick = now + _TICK_S
-            if stuck():
+            if is_stuck():
                 return _STUCK
             if is_recorded(now - started):
                 return _RECORDED
 
 
-def _end_processes(
+def _terminate_and_wait_for_processes(
     child: subprocess.Popen[bytes],
-    members: watchdog.RunProcesses,
+    run_processes: watchdog.RunProcesses,
     signals: list[int],
     linger_s: float,
     still_writing: Callable[[], bool],
     *,
-    runs_on: bool,
+    tool_ends_before_program: bool,
 ) -> None:
     """SIGTERM if it still runs, then time for all of the run's processes to end, longer while they
     write; a second signal ends the wait. SIGTERM ends /usr/bin/ncu, a shell script, while the ncu
     that it started is still writing (2022.3)."""
-    for pid in members.find_living_processes() if runs_on and child.poll() is not None else ():
+    for pid in (
+        run_processes.find_living_processes_of_run()
+        if tool_ends_before_program and child.poll() is not None
+        else ()
+    ):
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGTERM)
     if child.poll() is None:
-        _signal_group(child, signal.SIGTERM)
+        _signal_process_group(child, signal.SIGTERM)
     patience = max(1, len(signals))
     until = time.monotonic() + linger_s
     while len(signals) <= patience and (time.monotonic() < until or still_writing()):
         child.poll()
-        if not members.find_living_processes():
+        if not run_processes.find_living_processes_of_run():
             return
         time.sleep(_PAUSE_S)
 
 
-def _signal_group(child: subprocess.Popen[bytes], number: int) -> None:
+def _signal_process_group(child: subprocess.Popen[bytes], signal_to_send: int) -> None:
     try:
-        os.killpg(child.pid, number)
+        os.killpg(child.pid, signal_to_send)
     except (ProcessLookupError, PermissionError):
-        child.send_signal(number)
+        child.send_signal(signal_to_send)
 
 
 @contextmanager
@@ -308,7 +314,7 @@ def collect_stop_signals() -> Iterator[list[int]]:
     signals: list[int] = []
     last: dict[int, float] = {}
 
-    def append_signal(number: int, frame: FrameType | None) -> None:
+    def append_signal_unless_repeated(number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if now - last.get(number, -_SAME_S) >= _SAME_S:
             signals.append(number)
@@ -319,7 +325,7 @@ def collect_stop_signals() -> Iterator[list[int]]:
     try:
         for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(kind) is not signal.SIG_IGN:
-                before[kind] = signal.signal(kind, append_signal)
+                before[kind] = signal.signal(kind, append_signal_unless_repeated)
         yield signals
     finally:
         _asked.pop()
@@ -328,21 +334,21 @@ def collect_stop_signals() -> Iterator[list[int]]:
 
 
 @contextmanager
-def _make_private_tmpdir(scratch: Path, below: Path | None) -> Iterator[Path]:
+def _make_private_tmpdir(scratch: Path, parent_folder: Path | None) -> Iterator[Path]:
     """``scratch``, made private, by a path short enough for sockets: a deep folder gets a short
     link. With ``below``, a new folder there. STARTED stays in ``scratch``, on the reports' file
     system, for one clock dates both."""
     scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
     (scratch / STARTED).open("a").close()
-    if below is None and len(os.fsencode(scratch.absolute())) <= _LONGEST_TMPDIR:
+    if parent_folder is None and len(os.fsencode(scratch.absolute())) <= _LONGEST_TMPDIR:
         yield scratch.absolute()
         return
-    parent = below.absolute() if below is not None else None
+    parent = parent_folder.absolute() if parent_folder is not None else None
     with tempfile.TemporaryDirectory(
         prefix="perfctl-", dir=parent, ignore_cleanup_errors=True
     ) as name:
         folder = Path(name)
-        if below is None:
+        if parent_folder is None:
             folder = folder / "t"
             folder.symlink_to(scratch.absolute())
         yield folder

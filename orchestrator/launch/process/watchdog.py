@@ -36,7 +36,7 @@ class RunProcesses:
         time, which tells a later process with the same id."""
         self._mark, self._orphans, self._known = mark, orphans, known_pids or {}
 
-    def find_living_processes(self) -> set[int]:
+    def find_living_processes_of_run(self) -> set[int]:
         """Members that run now: marked, found before, or descended from one of these. Never
         this process."""
         parents: dict[int, int] = {}
@@ -46,7 +46,7 @@ class RunProcesses:
         self._known |= orphans
         # half the time of iterdir
         for entry in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208
-            if stat := read_parent_and_start(entry):
+            if stat := read_parent_and_start_ticks(entry):
                 pid = int(entry)
                 parents[pid], starts[pid] = stat
                 if self._known.get(pid) == starts[pid] or has_mark_in_environment(
@@ -67,7 +67,7 @@ class RunProcesses:
         end = time.monotonic() + limit_s
         quiet_since: float | None = None
         while True:
-            remaining = self.find_living_processes()
+            remaining = self.find_living_processes_of_run()
             now = time.monotonic()
             if remaining:
                 quiet_since = None
@@ -83,7 +83,7 @@ class RunProcesses:
             time.sleep(_PAUSE_S)
 
 
-def read_parent_and_start(pid: str) -> tuple[int, int] | None:
+def read_parent_and_start_ticks(pid: str) -> tuple[int, int] | None:
     """Return (parent's process id, start time in clock ticks); None for a process that is gone or
     a zombie."""
     try:
@@ -95,7 +95,7 @@ def read_parent_and_start(pid: str) -> tuple[int, int] | None:
     return None if fields[0] in (b"Z", b"X") else (int(fields[1]), int(fields[19]))
 
 
-def has_mark_in_environment(pid: str, mark: str) -> bool:
+def has_mark_in_environment(pid: str, run_mark: str) -> bool:
     """Return whether its initial environment holds the mark; False for another user's process,
     which cannot be read."""
     try:
@@ -106,10 +106,10 @@ def has_mark_in_environment(pid: str, mark: str) -> bool:
     values = (
         entry[len(prefix) :] for entry in environment.split(b"\0") if entry.startswith(prefix)
     )
-    return any(mark.encode() in value.split(b":") for value in values)
+    return any(run_mark.encode() in value.split(b":") for value in values)
 
 
-def main(mark: str, folder: Path) -> None:
+def kill_run_when_stdin_closes(run_mark: str, tmpdir: Path) -> None:
     """Wait for standard input to close, end the run, and remove the short link to its TMPDIR if it
     has one.
 
@@ -126,19 +126,19 @@ def main(mark: str, folder: Path) -> None:
             int(pid): int(start)
             for pid, start in (line.split() for line in lines if line.endswith(b"\n"))
         }
-    members = RunProcesses(mark, known_pids=dict(started_pids))
+    members = RunProcesses(run_mark, known_pids=dict(started_pids))
     first = next(iter(started_pids), None)
-    if first is not None and first in members.find_living_processes():
+    if first is not None and first in members.find_living_processes_of_run():
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(first, signal.SIGTERM)
             until = time.monotonic() + 1.5
-            while members.find_living_processes() and time.monotonic() < until:
+            while members.find_living_processes_of_run() and time.monotonic() < until:
                 time.sleep(_PAUSE_S)
     members.kill_all(limit_s=60.0, quiet_s=0.5)
-    if folder.is_symlink():
-        folder.unlink()
-        folder.parent.rmdir()
+    if tmpdir.is_symlink():
+        tmpdir.unlink()
+        tmpdir.parent.rmdir()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    kill_run_when_stdin_closes(sys.argv[1], Path(sys.argv[2]))

@@ -21,7 +21,7 @@ _own: set[int] = set()
 
 
 @contextmanager
-def adopt_orphans(mark: str) -> Iterator[None]:
+def adopt_orphans(run_mark: str) -> Iterator[None]:
     """Receive the orphans of the run ``mark`` during the block, and reap those that ended
     after it."""
     with _lock:
@@ -29,26 +29,26 @@ def adopt_orphans(mark: str) -> Iterator[None]:
             _own.clear()
             _own.update(_list_own_children())
             _set_subreaper(True)
-        _runs.append(mark)
+        _runs.append(run_mark)
     try:
         yield
     finally:
         with _lock:
-            find_orphans(mark)
-            _runs.remove(mark)
+            reap_and_find_orphans(run_mark)
+            _runs.remove(run_mark)
             if not _runs:
                 _set_subreaper(False)
 
 
 @contextmanager
-def exempt_started_processes() -> Iterator[set[int]]:
+def exempt_started_children_from_orphans() -> Iterator[set[int]]:
     """Yields the set to which the process ids started in the block are added, so that they are not
     taken for orphans."""
     with _lock:
         yield _own
 
 
-def find_orphans(mark: str) -> dict[int, int]:
+def reap_and_find_orphans(run_mark: str) -> dict[int, int]:
     """Running orphans of the run ``mark``: process id -> start time. Those that ended are reaped.
     An orphan without any mark is assigned to the run only while no other run is under way."""
     with _lock:
@@ -60,10 +60,10 @@ def find_orphans(mark: str) -> dict[int, int]:
                     if os.getsid(pid) == os.getsid(0):
                         # every run has its own sessions: another part of perfctl started this one
                         continue
-                    stat = guard.read_parent_and_start(str(pid))
+                    stat = guard.read_parent_and_start_ticks(str(pid))
                     if stat is None:
                         reaped |= os.waitpid(pid, os.WNOHANG)[0] == pid
-                    elif _runs == [mark] or guard.has_mark_in_environment(str(pid), mark):
+                    elif _runs == [run_mark] or guard.has_mark_in_environment(str(pid), run_mark):
                         start_times[pid] = stat[1]
             if not reaped:  # else its own children may have arrived since
                 return start_times
@@ -85,13 +85,13 @@ def _set_subreaper(enable: bool) -> None:
 
 
 @contextmanager
-def start_watchdog(mark: str, folder: Path) -> Iterator[Callable[..., None]]:
+def start_watchdog(run_mark: str, folder: Path) -> Iterator[Callable[..., None]]:
     """Run a watchdog that ends the run if perfctl dies: it reads a pipe that only perfctl holds
     open. Yields a function that tells it of the run's orphans, and of its first process when called
     with that id."""
-    with exempt_started_processes() as own_children:
+    with exempt_started_children_from_orphans() as own_children:
         process = subprocess.Popen(
-            (sys.executable, "-I", "-S", guard.__file__, mark, str(folder)),
+            (sys.executable, "-I", "-S", guard.__file__, run_mark, str(folder)),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -102,10 +102,13 @@ def start_watchdog(mark: str, folder: Path) -> Iterator[Callable[..., None]]:
         own_children.add(process.pid)
     reported: set[int] = set()
 
-    def send_to_watchdog(first: int | None = None) -> None:
-        start_times = find_orphans(mark)
-        if first is not None and (stat := guard.read_parent_and_start(str(first))) is not None:
-            start_times = {first: stat[1], **start_times}
+    def report_processes_to_watchdog(first_pid: int | None = None) -> None:
+        start_times = reap_and_find_orphans(run_mark)
+        if (
+            first_pid is not None
+            and (stat := guard.read_parent_and_start_ticks(str(first_pid))) is not None
+        ):
+            start_times = {first_pid: stat[1], **start_times}
         lines = b"".join(
             b"%d %d\n" % (pid, start) for pid, start in start_times.items() if pid not in reported
         )
@@ -117,6 +120,6 @@ def start_watchdog(mark: str, folder: Path) -> Iterator[Callable[..., None]]:
 
     with process:
         try:
-            yield send_to_watchdog
+            yield report_processes_to_watchdog
         finally:
             process.kill()

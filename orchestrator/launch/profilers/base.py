@@ -80,7 +80,7 @@ class TimeWindow:
         if self.delay is not None and self.duration is None:
             raise UsageError("`delay` needs `duration`", "For example --after 60 --for 10")
 
-    def require_own_program(self, program: object | None) -> None:
+    def raise_if_window_without_program(self, program: object | None) -> None:
         """Raise UsageError for a time window of a built-in workload, which ends by itself."""
         if self.duration is not None and program is None:
             raise UsageError(
@@ -88,9 +88,9 @@ class TimeWindow:
             )
 
 
-def describe_early_end(delay: int | None) -> str:
+def describe_end_before_recording(delay_s: int | None) -> str:
     return (
-        f"the program ended before the recording began, {delay or 0} s after its start. Set a "
+        f"the program ended before the recording began, {delay_s or 0} s after its start. Set a "
         "smaller `delay`"
     )
 
@@ -125,13 +125,13 @@ def _is_form_of_option(name: str, option: str) -> bool:
     return len(name) > 2 and name.startswith(option) and not name.startswith("--")
 
 
-def merge_options(
-    defaults: tuple[str, ...], extra: tuple[str, ...], long_names: Mapping[str, str]
+def merge_options_preferring_user(
+    defaults: tuple[str, ...], user_options: tuple[str, ...], long_name_by_short: Mapping[str, str]
 ) -> tuple[str, ...]:
     """Return perfctl's options, less those that the user's ``extra`` sets, and then ``extra``.
     ``long_names``: short name -> long name."""
-    typed = {argument.partition("=")[0] for argument in extra}
-    typed |= {long_names[name] for name in typed & long_names.keys()}
+    typed = {argument.partition("=")[0] for argument in user_options}
+    typed |= {long_name_by_short[name] for name in typed & long_name_by_short.keys()}
     merged: list[str] = []
     is_replaced = False
     for argument in defaults:
@@ -139,7 +139,7 @@ def merge_options(
             is_replaced = argument.partition("=")[0] in typed
         if not is_replaced:
             merged.append(argument)
-    return (*merged, *extra)
+    return (*merged, *user_options)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.launch.images.run import add_container_variable_forms
+from perfctl.orchestrator.launch.images.run import add_container_prefixed_variables
 from perfctl.orchestrator.launch.machine import devices, tools
 
 SETS = ("flops", "fadd")
@@ -86,7 +86,7 @@ class CounterChoice:
     """False when ncu should have been asked and did not answer: the portable list stands in."""
 
 
-def check_metric_names(metrics: str) -> None:
+def raise_if_metric_names_malformed(metrics: str) -> None:
     """Raise UsageError unless ``metrics`` is a set or a list of well-formed names."""
     if not all(re.fullmatch(r"[A-Za-z0-9_.:]+", name) for name in metrics.split(",")):
         remedy = (
@@ -96,26 +96,28 @@ def check_metric_names(metrics: str) -> None:
 
 
 def choose_counters(
-    metrics: str, visible: str | None = None, container_prefix: tuple[str, ...] = ()
+    metrics: str, visible_devices: str | None = None, container_prefix: tuple[str, ...] = ()
 ) -> CounterChoice:
     """Return the counters for ``metrics``: a set's name, or names separated by commas. Raises
-    UsageError like ``check_metric_names``.
+    UsageError like ``raise_if_metric_names_malformed``.
 
     ``visible``: the program's CUDA_VISIBLE_DEVICES, None where it is not set;
     ``container_prefix``: the words that run a command in the image where ncu will run.
     """
-    check_metric_names(metrics)
+    raise_if_metric_names_malformed(metrics)
     if metrics == "fadd":
         return CounterChoice((FADD,), "--metrics fadd selected only the counter of the MNIST study")
     if metrics != "flops":
         return CounterChoice(tuple(metrics.split(",")), "set by the user")
-    entries = devices.parse_visible_devices(visible)
+    entries = devices.parse_visible_devices(visible_devices)
     return _choose_flop_counters(entries[0] if entries else None, container_prefix)
 
 
 @cache
-def _choose_flop_counters(entry: str | None, container_prefix: tuple[str, ...]) -> CounterChoice:
-    capability, gpu = devices.query_compute_capability_and_gpu(entry)
+def _choose_flop_counters(
+    visible_devices_entry: str | None, container_prefix: tuple[str, ...]
+) -> CounterChoice:
+    capability, gpu = devices.query_capability_and_gpu_label(visible_devices_entry)
     chip = CHIPS.get(capability or "")
     subject = (
         f"{gpu}, compute capability {capability}"
@@ -127,7 +129,7 @@ def _choose_flop_counters(entry: str | None, container_prefix: tuple[str, ...]) 
     questions = [("--chips", chip, f"chip {chip}", None)] if chip else []
     for option, value, target, device in (
         *questions,
-        ("--devices", "0", "the device itself", entry),
+        ("--devices", "0", "the device itself", visible_devices_entry),
     ):
         metrics, problem = query_available_counters_or_reason(
             (option, value), container_prefix, device
@@ -174,15 +176,17 @@ def _select_tensor_counters(metrics: frozenset[str]) -> list[str]:
 
 
 def query_available_counters_or_reason(
-    arguments: tuple[str, ...], container_prefix: tuple[str, ...] = (), entry: str | None = None
+    arguments: tuple[str, ...],
+    container_prefix: tuple[str, ...] = (),
+    visible_devices_entry: str | None = None,
 ) -> tuple[frozenset[str], str]:
     """Return (base names of the counters, why there are none). ``arguments``: of which chip or
     device; ``entry``: the GPU that is to be device 0."""
     argv = (*container_prefix, "ncu", "--query-metrics", *arguments)
-    variables = {} if entry is None else {devices.VISIBLE: entry}
+    variables = {} if visible_devices_entry is None else {devices.VISIBLE: visible_devices_entry}
     environment = {
         **os.environ,
-        **(add_container_variable_forms(variables) if container_prefix else variables),
+        **(add_container_prefixed_variables(variables) if container_prefix else variables),
     }
     if not container_prefix and tools.find_program("ncu") is None:
         return frozenset(), "ncu is not installed here"

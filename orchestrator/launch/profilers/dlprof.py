@@ -102,7 +102,7 @@ class DLProf(ToolProfiler):
             "--force=true",
             f"--nsys_opts={self.nsys_opts}",
             *self.extra,
-            *request.build_workload_command(annotate="nvtx", window="none"),
+            *request.build_workload_command(layer_marking="nvtx", step_window_method="none"),
         )
         return (Command(argv, "profile"),)
 
@@ -110,7 +110,7 @@ class DLProf(ToolProfiler):
         """Return a folder of CSV files, ``dlprof_summary.csv`` among them."""
         return paths.get_report_path(".dlprof")
 
-    def check_report(
+    def find_report_problem(
         self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]
     ) -> ReportProblem | None:
         folder = self.get_report_path(request.paths)

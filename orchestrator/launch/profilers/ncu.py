@@ -20,7 +20,7 @@ from perfctl.orchestrator.launch.process.progress import StallRule
 from perfctl.orchestrator.launch.profilers import base, counters
 from perfctl.orchestrator.launch.profilers import outcome as evidence
 from perfctl.orchestrator.launch.profilers.base import Command, ProcessOutcome, RequiredTool
-from perfctl.orchestrator.launch.profilers.counters import check_metric_names
+from perfctl.orchestrator.launch.profilers.counters import raise_if_metric_names_malformed
 from perfctl.orchestrator.launch.profilers.outcome import ReportProblem, ToolProfiler
 from perfctl.orchestrator.launch.sweep.folders import LAUNCHES, RunPaths, read_json_object
 from perfctl.orchestrator.launch.sweep.request import SweepRequest, format_option_words
@@ -130,7 +130,7 @@ _FILTERS = (
 """Options of ncu that leave launches out of its report."""
 
 
-def build_kernel_name_filter(kernel_name: str | None) -> str:
+def build_noncommunication_kernel_filter(kernel_name: str | None) -> str:
     """Return the value of --kernel-name: every kernel but those of COMMUNICATION, and of the others
     the ones with ``kernel_name`` (a name, or ``regex:EXPRESSION``). ncu reads Perl expressions and
     searches in the name (2022.3 to 2024.1). Raises UsageError for the name of a communication
@@ -149,7 +149,7 @@ def build_kernel_name_filter(kernel_name: str | None) -> str:
     return kernel_name
 
 
-def find_launch_filters(argv: Sequence[str]) -> tuple[str, ...]:
+def find_user_launch_filters(argv: Sequence[str]) -> tuple[str, ...]:
     """Return the options of a command of ncu that leave launches out. perfctl's own filter of
     communication kernels is none: every command has it, and no product is one."""
     of_ncu = list(takewhile(lambda argument: argument != "-m", argv))
@@ -165,37 +165,37 @@ def find_launch_filters(argv: Sequence[str]) -> tuple[str, ...]:
     return tuple(used)
 
 
-def make_csv_export_command(report: Path, table: Path) -> tuple[str, ...]:
+def make_ncu_csv_export_command(report: Path, table: Path) -> tuple[str, ...]:
     """Return the command that exports a report's raw page, in base units, to a CSV file. Run it
     with LC_ALL=C. A second --nvtx is an error (2022.3): the report has the ranges."""
     options = ("--csv", "--page", "raw", "--print-units", "base", "--log-file", str(table))
     return ("ncu", "--import", str(report), *options)
 
 
-def check_layer_name(layer: str) -> None:
+def raise_if_layer_name_invalid(layer: str) -> None:
     """Raise UsageError for a name that cannot be turned into an expression."""
     if not layer.strip() or layer.startswith(_REGEX):
         remedy = "Use a name that perfctl show prints, for example conv2"
         raise UsageError(f"`layer`: {layer!r} is not a layer name", remedy)
 
 
-def build_layer_range_filters(layer: str) -> tuple[str, ...]:
+def build_nvtx_filters_of_layer(layer: str) -> tuple[str, ...]:
     """Return the expressions for one layer: each of its directions, and a regular expression for
     longer names.
 
     ``conv2`` also matches ``model.conv2`` and sublayers, whose backward ranges stand alone.
     Everything but letters, digits and dots becomes "some characters", which can only match too
-    much. Raises UsageError like ``check_layer_name``.
+    much. Raises UsageError like ``raise_if_layer_name_invalid``.
     """
-    check_layer_name(layer)
-    exact = tuple(f"{escape_range_name(layer)}:{direction}/" for direction in DIRECTIONS)
+    raise_if_layer_name_invalid(layer)
+    exact = tuple(f"{escape_nvtx_range_name(layer)}:{direction}/" for direction in DIRECTIONS)
     pattern = re.sub(
         r"[^A-Za-z0-9_-]+", lambda match: "[.]" if match.group() == "." else ".+", layer
     )
     return (*exact, f"{_REGEX}(.+[.])?{pattern}([.].+)?:({'|'.join(DIRECTIONS)})/")
 
 
-def escape_range_name(name: str) -> str:
+def escape_nvtx_range_name(name: str) -> str:
     """Return a range's name with a backslash before each character that ncu treats as special."""
     return re.sub(r"[@,\[\]/*+\\]", r"\\\g<0>", name)
 
@@ -205,11 +205,11 @@ def repeat_option(option: str, values: Iterable[str]) -> tuple[str, ...]:
     return tuple(argument for value in values for argument in (option, value))
 
 
-def find_repeated_layer_ranges(path: Path) -> list[str]:
+def read_repeated_layer_range_filters(first_pass_file: Path) -> list[str]:
     """Return the ranges of layers that repeat another, from the file of the first pass. Only
     launches whose innermost range it is: a layer's range encloses those of the layers inside it."""
-    twins = (read_json_object(path) or {}).get("twins") or ()
-    return [f"{escape_range_name(f'{row[0]}:{row[1]}')}]" for row in twins]
+    twins = (read_json_object(first_pass_file) or {}).get("twins") or ()
+    return [f"{escape_nvtx_range_name(f'{row[0]}:{row[1]}')}]" for row in twins]
 
 
 def parse_all_or_rank_zero(text: str) -> bool:
@@ -345,9 +345,9 @@ class Ncu(ToolProfiler):
     extra: base.ToolArgs = ()
 
     def __post_init__(self) -> None:
-        check_metric_names(self.metrics)
+        raise_if_metric_names_malformed(self.metrics)
         for layer in self.layers:
-            check_layer_name(layer)
+            raise_if_layer_name_invalid(layer)
         choices_of = {
             "clock_control": ("base", "none", "boost"),
             "cache_control": ("all", "none"),
@@ -363,7 +363,7 @@ class Ncu(ToolProfiler):
         for field, least in (("launch_skip", 0), ("launch_count", 1)):
             if (number := getattr(self, field)) is not None and number < least:
                 raise UsageError(f"`{field}` must be at least {least}, got {number}")
-        build_kernel_name_filter(self.kernel_name)
+        build_noncommunication_kernel_filter(self.kernel_name)
         if self.launches == "distinct" and (self.all_ranks or self.replay_mode != "kernel"):
             raise UsageError(
                 "`launches` distinct needs kernel replay and one rank", "Use `launches` all"
@@ -393,7 +393,7 @@ class Ncu(ToolProfiler):
         return (
             *lacking,
             *(() if tools.has_gpu_driver() else (DRIVER,)),
-            *tools.list_missing_tools(),
+            *tools.list_missing_tool_and_torch(),
         )
 
     def build_commands(self, request: SweepRequest) -> tuple[Command, ...]:
@@ -403,7 +403,7 @@ class Ncu(ToolProfiler):
                 "ncu needs a GPU", "Set `device` to cuda, or use perfctl torch on a CPU"
             )
         report = request.paths.get_report_path(".ncu-rep")
-        name = f"{report.stem}{RANK}{report.suffix}" if request.has_ranks else report.name
+        name = f"{report.stem}{RANK}{report.suffix}" if request.is_rank_launcher else report.name
         choice = counters.choose_counters(
             self.metrics, request.visible_devices, request.container_prefix
         )
@@ -419,14 +419,16 @@ class Ncu(ToolProfiler):
             "--metrics": ",".join(choice.names),
         }
         limits = {
-            "--kernel-name": build_kernel_name_filter(self.kernel_name) if by_kernel else None,
+            "--kernel-name": build_noncommunication_kernel_filter(self.kernel_name)
+            if by_kernel
+            else None,
             "--launch-skip": self.launch_skip,
             "--launch-count": self.launch_count,
             "--graph-profiling": self.graph_profiling,
             "--set": self.section_set,
         }
         ranges = [
-            expression for layer in self.layers for expression in build_layer_range_filters(layer)
+            expression for layer in self.layers for expression in build_nvtx_filters_of_layer(layer)
         ]
         defaults = (
             "--force-overwrite",
@@ -435,20 +437,27 @@ class Ncu(ToolProfiler):
             "--nvtx",
             *format_option_words(modes),
             *repeat_option("--nvtx-include", ranges),
-            *repeat_option("--nvtx-exclude", find_repeated_layer_ranges(plan) if plan else ()),
+            *repeat_option(
+                "--nvtx-exclude", read_repeated_layer_range_filters(plan) if plan else ()
+            ),
             *format_option_words(limits),
             *repeat_option("--section", self.section),
         )
-        profile = ("ncu", *base.merge_options(defaults, self.extra, _LONG_NAMES))
+        profile = ("ncu", *base.merge_options_preferring_user(defaults, self.extra, _LONG_NAMES))
         ranks = None if self.all_ranks else 0
         argv = request.build_workload_command(
-            annotate="nvtx", window="cuda", under=profile, only_rank=ranks
+            layer_marking="nvtx",
+            step_window_method="cuda",
+            profiler_prefix=profile,
+            only_rank=ranks,
         )
         facts = {"ncu:metrics": ",".join(choice.names), "ncu:metrics_chosen": choice.reason}
-        facts |= {"ncu:not_replayed": COMMUNICATION} if by_kernel and request.has_ranks else {}
-        facts |= {"ncu:ranks": "all" if self.all_ranks else "0"} if request.has_ranks else {}
-        table = make_csv_export_command(report, request.paths.get_report_path(".csv"))
-        is_own = request.annotator is not None or request.is_uninstrumented
+        facts |= (
+            {"ncu:not_replayed": COMMUNICATION} if by_kernel and request.is_rank_launcher else {}
+        )
+        facts |= {"ncu:ranks": "all" if self.all_ranks else "0"} if request.is_rank_launcher else {}
+        table = make_ncu_csv_export_command(report, request.paths.get_report_path(".csv"))
+        is_own = request.annotator_archive is not None or request.is_uninstrumented
         python = sys.executable if is_own else request.interpreter
         rank_tables = (
             python,
@@ -457,7 +466,7 @@ class Ncu(ToolProfiler):
             str(report),
         )
         # Other locales group digits, ambiguously on the raw page (2022.3).
-        exported = (table, rank_tables) if request.has_ranks and self.all_ranks else (table,)
+        exported = (table, rank_tables) if request.is_rank_launcher and self.all_ranks else (table,)
         first = Command(
             argv,
             "profile",
@@ -485,10 +494,10 @@ class Ncu(ToolProfiler):
                 "the profiler report is complete, but this ncu could not export it as "
                 f"CSV{detail}. perfctl reads it with NVIDIA's reader (pip install 'perfctl[ncu]')"
             )
-        error = _find_error_line(outcomes[0])
+        error = _find_first_ncu_error_line(outcomes[0])
         return f"ncu reported an error and continued: {error}" if error else None
 
-    def check_report(
+    def find_report_problem(
         self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]
     ) -> ReportProblem | None:
         report, table = (
@@ -530,25 +539,25 @@ def _is_ncu_report(path: Path) -> bool:
 def _is_raw_page_csv(path: Path) -> bool:
     """Return whether it has the header of the raw page; ncu's log file may hold an error message
     instead."""
-    return bool(evidence.find_log_lines(path, rb'^"ID","Process ID"', 1))
+    return bool(evidence.find_matching_log_lines(path, rb'^"ID","Process ID"', 1))
 
 
 def _explain_missing_report(outcome: ProcessOutcome) -> str | None:
     """Return why ncu left no report, according to its output; None when it printed nothing."""
     for pattern, cause in _CAUSES.items():
-        if evidence.has_output_line(outcome, pattern):
+        if evidence.has_matching_output_line(outcome, pattern):
             return cause
-    error = _find_error_line(outcome)
+    error = _find_first_ncu_error_line(outcome)
     return f"ncu printed: {error}" if error else None
 
 
-def _find_error_line(outcome: ProcessOutcome) -> str | None:
+def _find_first_ncu_error_line(outcome: ProcessOutcome) -> str | None:
     """ncu's first error line that is not about the program's exit code: the program's output
     says more."""
     lines = [
         line
         for log in (outcome.stdout, outcome.stderr)
-        for line in evidence.find_log_lines(log, rb"==ERROR== ")
+        for line in evidence.find_matching_log_lines(log, rb"==ERROR== ")
     ]
     messages = (line.partition("==ERROR== ")[2] for line in lines)
     return next(

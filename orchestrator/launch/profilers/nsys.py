@@ -112,7 +112,7 @@ def find_importer_path() -> Path | None:
     return next(paths, None)
 
 
-def start_importer() -> ImporterCheck | None:
+def run_importer_for_version() -> ImporterCheck | None:
     """Return what nsys's importer says when it is started; None if it is not where nsys looks."""
     path = find_importer_path()
     if path is None:
@@ -131,11 +131,11 @@ def start_importer() -> ImporterCheck | None:
     return ImporterCheck(None, message.removeprefix(f"{path}: "))
 
 
-def remove_stale_lock(folder: Path = FOLDER, processes: Path = Path("/proc")) -> str | None:
+def remove_stale_nsys_lock(folder: Path = FOLDER, proc_folder: Path = Path("/proc")) -> str | None:
     """Remove the stale lock that a killed nsys leaves in shared memory, unless an nsys is running.
     A sentence about what was removed; None for nothing."""
     if any(
-        _is_recording_nsys(process) for process in processes.iterdir() if process.name.isdecimal()
+        _is_recording_nsys(process) for process in proc_folder.iterdir() if process.name.isdecimal()
     ):
         return None
     removed = []
@@ -150,12 +150,12 @@ def remove_stale_lock(folder: Path = FOLDER, processes: Path = Path("/proc")) ->
     return f"removed {', '.join(removed)}, the lock of an nsys that was killed" if removed else None
 
 
-def _is_recording_nsys(process: Path) -> bool:
+def _is_recording_nsys(proc_entry: Path) -> bool:
     """Return whether it is an nsys that records, or may: not a zombie, and not one that only reads
     a report."""
     try:
         name, stat, argv = (
-            (process / file).read_text(errors="replace") for file in ("comm", "stat", "cmdline")
+            (proc_entry / file).read_text(errors="replace") for file in ("comm", "stat", "cmdline")
         )
     except OSError:
         return False
@@ -220,14 +220,14 @@ class Nsys(base.TimeWindow, ToolProfiler):
                 f"quotation mark",
                 "Choose another folder for `out`",
             )
-        self.require_own_program(request.program)
+        self.raise_if_window_without_program(request.program)
         on_gpu = request.device == "cuda"
         metrics = self.gpu_metrics_devices
         # the name had no plural before 2024 (2022.4, 2023.4)
         is_new = metrics is not None and supports_profile_option(
             "--gpu-metrics-devices", request.container_prefix
         )
-        mark = RANK if request.has_ranks else ""
+        mark = RANK if request.is_rank_launcher else ""
         defaults = (
             f"--trace={self.trace or ('cuda,nvtx,cudnn,cublas' if on_gpu else 'nvtx,osrt')}",
             "--sample=none",  # with CPU sampling nsys 2022.4 hangs in virtual machines
@@ -242,9 +242,15 @@ class Nsys(base.TimeWindow, ToolProfiler):
             # the number of ranks is not known; a server runs until its report is exported
             *(("--export=sqlite",) if mark or self.duration else ()),
         )
-        profile = ("nsys", "profile", *base.merge_options(defaults, self.extra, _LONG_NAMES))
+        profile = (
+            "nsys",
+            "profile",
+            *base.merge_options_preferring_user(defaults, self.extra, _LONG_NAMES),
+        )
         argv = request.build_workload_command(
-            annotate="nvtx", window="cuda" if on_gpu else "none", under=profile
+            layer_marking="nvtx",
+            step_window_method="cuda" if on_gpu else "none",
+            profiler_prefix=profile,
         )
         report = paths.get_report_path(".nsys-rep")
         options = ("--type=sqlite", "--force-overwrite=true", "--quiet=true")
@@ -260,7 +266,12 @@ class Nsys(base.TimeWindow, ToolProfiler):
         environment = {} if on_gpu or is_whole else {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
         runs_on = self.duration is not None
         run = Command(
-            argv, "profile", environment, retry_on=BUSY, clear=remove_stale_lock, runs_on=runs_on
+            argv,
+            "profile",
+            environment,
+            retry_on=BUSY,
+            clear=remove_stale_nsys_lock,
+            runs_on=runs_on,
         )
         return (run,) if runs_on else (run, Command(export, "export", needs=report))
 
@@ -316,7 +327,7 @@ class Nsys(base.TimeWindow, ToolProfiler):
             )
         return None
 
-    def check_report(
+    def find_report_problem(
         self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]
     ) -> ReportProblem | None:
         database, report = (
@@ -324,7 +335,7 @@ class Nsys(base.TimeWindow, ToolProfiler):
             request.paths.get_report_path(".nsys-rep"),
         )
         if database.exists() and not evidence.is_older_than_run(database, request.paths):
-            damage = evidence.check_sqlite_export(database)
+            damage = evidence.find_sqlite_export_fault(database)
             if damage is None:
                 return None
             state = f"{database.name} {damage}"
@@ -342,20 +353,20 @@ def supports_profile_option(option: str, container_prefix: tuple[str, ...] = ())
     published). True where none answers. ``container_prefix``: words that run a command inside the
     image."""
     nsys = "nsys" if container_prefix else tools.find_program("nsys") or "nsys"
-    help_text = tools.run_for_output(*container_prefix, nsys, "profile", "--help")
+    help_text = tools.run_cached_for_output(*container_prefix, nsys, "profile", "--help")
     return not help_text or re.search(rf"{option}\b(?!-)", help_text) is not None
 
 
 def _explain_failed_import(request: SweepRequest, outcome: ProcessOutcome) -> str:
     """Return why nsys left what it recorded as it was: the loader's own line, or nsys's."""
-    lines = evidence.find_log_lines(
+    lines = evidence.find_matching_log_lines(
         outcome.stderr, rb"^.*error while loading shared libraries:.*", 1
     )
-    importer = None if request.container_prefix else start_importer()
+    importer = None if request.container_prefix else run_importer_for_version()
     if not lines and importer is not None and importer.error is not None:
         lines = [importer.error]
     for pattern in (rb"^Importer error status: ", rb"^Unable to retrieve the importer version"):
-        lines += evidence.find_log_lines(outcome.stderr, pattern, 1)
+        lines += evidence.find_matching_log_lines(outcome.stderr, pattern, 1)
     detail = f": {lines[0].strip().rstrip('.')}" if lines else ""
     return (
         f"nsys recorded, but left only a .qdstrm because its importer did not start{detail}. On "
@@ -367,10 +378,10 @@ def _explain_failed_import(request: SweepRequest, outcome: ProcessOutcome) -> st
 def _explain_no_report(request: SweepRequest, outcome: ProcessOutcome) -> ReportProblem:
     part = request.paths.partial_folder
     if any(part.glob("*.qdstrm")) or any(request.paths.scratch.glob("*.qdstrm")):
-        if not evidence.find_log_lines(outcome.stderr, rb"^Import Failed", 1):
+        if not evidence.find_matching_log_lines(outcome.stderr, rb"^Import Failed", 1):
             return ReportProblem(_explain_failed_import(request, outcome))
         # The importer's own message comes last in a nested one, after classes and source files.
-        texts = evidence.find_log_lines(outcome.stderr, rb'Type: ErrorText\s+Value: "', 1)
+        texts = evidence.find_matching_log_lines(outcome.stderr, rb'Type: ErrorText\s+Value: "', 1)
         reason = (*texts, "Value: no reason given")[0].partition("Value:")[2]
         reason = reason.strip(' "').rstrip(".")
         return ReportProblem(
@@ -383,13 +394,15 @@ def _explain_no_report(request: SweepRequest, outcome: ProcessOutcome) -> Report
             "this nsys writes .qdrep, the format of 2021.3 and older. Install Nsight Systems "
             "2021.4 or newer"
         )
-    dropped = evidence.find_log_lines(outcome.stdout, rb"^\s+/[^\r\n]*\.(?:nsys-rep|qdrep)$")
+    dropped = evidence.find_matching_log_lines(
+        outcome.stdout, rb"^\s+/[^\r\n]*\.(?:nsys-rep|qdrep)$"
+    )
     if dropped:
         return ReportProblem(
             f"nsys could not write to {part} and left its report in {dropped[0]}. Make the folder "
             "writable"
         )
-    if evidence.has_output_line(outcome, rb"Agent launcher failed"):
+    if evidence.has_matching_output_line(outcome, rb"Agent launcher failed"):
         # the exit code says nothing of the program, which never started
         return ReportProblem(
             "nsys could not start its agent. Run again; nsys sessions list shows other sessions. "
@@ -402,7 +415,9 @@ def _explain_no_report(request: SweepRequest, outcome: ProcessOutcome) -> Report
             "CUDA builds of torch have. perfctl torch needs neither"
         )
     if outcome.exit_code == 0 and request.profiler_options.get("duration"):
-        return ReportProblem(base.describe_early_end(request.profiler_options.get("delay")))
+        return ReportProblem(
+            base.describe_end_before_recording(request.profiler_options.get("delay"))
+        )
     message = evidence.read_last_output_line(outcome) or "no message"
     ending = f"nsys ended with exit code {outcome.exit_code}"
     return ReportProblem(f"{ending} and left no profiler report: {message}")
@@ -413,9 +428,11 @@ def _suggest_export_remedy(outcomes: tuple[ProcessOutcome, ...]) -> str:
         return "Run nsys export --type sqlite on it"
     if outcomes[1].timed_out:
         return "It exceeded the time limit: allow more time"
-    if evidence.has_output_line(outcomes[1], rb"Version number is invalid|ProtobufParseException"):
+    if evidence.has_matching_output_line(
+        outcomes[1], rb"Version number is invalid|ProtobufParseException"
+    ):
         return "A newer nsys wrote the profiler report: export it with the same one"
-    if evidence.has_output_line(
+    if evidence.has_matching_output_line(
         outcomes[1], rb"(?i)no space left|disk full|database or disk is full"
     ):
         return "The disk is full"

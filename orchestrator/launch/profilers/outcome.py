@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from perfctl.orchestrator.errors import end_with_full_stop
+from perfctl.orchestrator.errors import add_full_stop_if_missing
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.process.run import STARTED
 from perfctl.orchestrator.launch.profilers.base import (
@@ -26,7 +26,7 @@ from perfctl.orchestrator.launch.profilers.base import (
 )
 from perfctl.orchestrator.launch.sweep.folders import RunPaths, read_json_object
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
-from perfctl.records.sqlite_header import HEADER_BYTES, has_sqlite_magic, read_stated_size
+from perfctl.records.sqlite_header import HEADER_BYTES, has_sqlite_magic, read_file_size_from_header
 from perfctl.workloads.spec import UNFINISHED
 
 _TAIL_BYTES = 65536
@@ -61,7 +61,7 @@ def read_log_tail(path: Path) -> str:
 def read_last_log_line(path: Path) -> str | None:
     """Return the last line of a log that has a letter or digit, shortened and without control
     characters; None when there is none. mpirun ends its errors with a line of dashes."""
-    lines = map(_make_line_printable, reversed(re.split(r"[\r\n]+", read_log_tail(path))))
+    lines = map(_make_line_printable_and_short, reversed(re.split(r"[\r\n]+", read_log_tail(path))))
     return next((line for line in lines if any(map(str.isalnum, line))), None)
 
 
@@ -70,12 +70,12 @@ def read_last_output_line(outcome: ProcessOutcome) -> str | None:
     return read_last_log_line(outcome.stderr) or read_last_log_line(outcome.stdout)
 
 
-def has_output_line(outcome: ProcessOutcome, pattern: bytes) -> bool:
+def has_matching_output_line(outcome: ProcessOutcome, pattern: bytes) -> bool:
     """Return whether a line of its output matches ``pattern``."""
-    return any(find_log_lines(log, pattern, 1) for log in (outcome.stdout, outcome.stderr))
+    return any(find_matching_log_lines(log, pattern, 1) for log in (outcome.stdout, outcome.stderr))
 
 
-def find_log_lines(path: Path, pattern: bytes, limit: int = 20) -> list[str]:
+def find_matching_log_lines(path: Path, pattern: bytes, max_lines: int = 20) -> list[str]:
     """Return the first ``limit`` lines of a log of any size that match ``pattern``; ^ and $ match
     at lines."""
     lines: list[str] = []
@@ -92,23 +92,23 @@ def find_log_lines(path: Path, pattern: bytes, limit: int = 20) -> list[str]:
                 end = content.find(b"\n", match.end())
                 end = len(content) if end < 0 else end
                 lines.append(
-                    _make_line_printable(
+                    _make_line_printable_and_short(
                         content[start : min(end, start + _TAIL_BYTES)].decode(errors="replace")
                     )
                 )
-                if len(lines) >= limit:
+                if len(lines) >= max_lines:
                     break
     except (OSError, ValueError):  # not there, or empty, which mmap refuses
         return []
     return lines
 
 
-def _make_line_printable(line: str) -> str:
+def _make_line_printable_and_short(line: str) -> str:
     text = "".join(character if character.isprintable() else " " for character in line).strip()
     return text if len(text) <= _LINE_CHARACTERS else text[:_LINE_CHARACTERS] + " ..."
 
 
-def recorded_all_steps(request: SweepRequest) -> bool:
+def has_recorded_all_requested_steps(request: SweepRequest) -> bool:
     """Return whether all that was requested of a run is recorded: the steps of the user's program
     in each process, or all of a built-in workload."""
     files = sorted(request.paths.partial_folder.glob("workload*.json"))
@@ -123,12 +123,14 @@ def recorded_all_steps(request: SweepRequest) -> bool:
 
 
 def explain_program_failure(
-    request: SweepRequest, outcome: ProcessOutcome, exit_codes: Mapping[int, str] | None = None
+    request: SweepRequest,
+    outcome: ProcessOutcome,
+    meaning_by_exit_code: Mapping[int, str] | None = None,
 ) -> str | None:
     """Return why the profiled program failed, in one sentence; None if it succeeded.
     ``exit_codes``: see ``ToolProfiler``."""
     code = outcome.exit_code
-    if code in _CODES_OF_STOPPED and recorded_all_steps(request):
+    if code in _CODES_OF_STOPPED and has_recorded_all_requested_steps(request):
         return None
     if outcome.timed_out:
         seconds = outcome.duration_ns / 1e9
@@ -145,7 +147,11 @@ def explain_program_failure(
         )
     record = read_json_object(request.paths.workload_record) or {}
     status = record.get("status") or "ok"
-    reason = None if status == "ok" else _make_line_printable(str(record.get("reason") or status))
+    reason = (
+        None
+        if status == "ok"
+        else _make_line_printable_and_short(str(record.get("reason") or status))
+    )
     is_unfinished = request.program is not None and record.get("reason") == UNFINISHED
     if code == 0 and (reason is None or is_unfinished):
         is_complete = not is_unfinished and request.paths.workload_record.exists()
@@ -165,14 +171,16 @@ def explain_program_failure(
     is_unnamed = reason is None and request.interpreter not in message
     if is_unnamed and message.startswith(_NSYS_2023):
         message = f"{message} ({request.interpreter})"
-    by_tool = (exit_codes or {}).get(code or 0)
+    by_tool = (meaning_by_exit_code or {}).get(code or 0)
     if request.program is not None and reason and not by_tool and (code or 0) <= 128:
         # names the script and how it ended
-        return f"{end_with_full_stop(reason)} See {outcome.stderr.name}"
+        return f"{add_full_stop_if_missing(reason)} See {outcome.stderr.name}"
     detail = f": {message}" if message else " without a message"
     if is_killed and reason is None and message:
         detail = f". The last line was: {message}"
-    failure = end_with_full_stop(f"the program {by_tool or _describe_exit_code(code)}{detail}")
+    failure = add_full_stop_if_missing(
+        f"the program {by_tool or _describe_exit_code(code)}{detail}"
+    )
     return f"{failure} See {outcome.stderr.name}"
 
 
@@ -205,13 +213,13 @@ def list_sqlite_tables(path: Path) -> set[str]:
         }
 
 
-def check_sqlite_export(path: Path) -> str | None:
+def find_sqlite_export_fault(path: Path) -> str | None:
     """Return why an exported database cannot be used; None when it can."""
     with path.open("rb") as file:
         head = file.read(HEADER_BYTES)
     if not has_sqlite_magic(head) or len(head) < HEADER_BYTES:
         return "is not an SQLite database"
-    if read_stated_size(head) > path.stat().st_size:
+    if read_file_size_from_header(head) > path.stat().st_size:
         return "is truncated"
     try:
         tables = list_sqlite_tables(path)
@@ -221,7 +229,7 @@ def check_sqlite_export(path: Path) -> str | None:
     return "holds no data, as after a failed export" if len(tables) <= 2 else None
 
 
-def check_gzip_trace(path: Path) -> str | None:
+def find_gzip_trace_fault(path: Path) -> str | None:
     """Return why a compressed trace cannot be used; None when it can."""
     try:
         with gzip.open(path) as file:
@@ -260,7 +268,7 @@ class ToolProfiler(ABC):
 
     def list_missing_tools(self) -> tuple[RequiredTool, ...]:
         """Return the tools that this profiler needs and this machine lacks."""
-        return tools.list_missing_tools(self.tool)
+        return tools.list_missing_tool_and_torch(self.tool)
 
     @property
     def time_limit_note(self) -> str:
@@ -276,7 +284,7 @@ class ToolProfiler(ABC):
         """Return the file or folder that the parsers read."""
 
     @abstractmethod
-    def check_report(
+    def find_report_problem(
         self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]
     ) -> ReportProblem | None:
         """Return why the report cannot be read; None if it can."""
@@ -287,12 +295,14 @@ class ToolProfiler(ABC):
         """Return what the report of a program that ended well lacks; None for nothing."""
         return None
 
-    def judge(self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]) -> RunStatus:
+    def determine_run_status(
+        self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]
+    ) -> RunStatus:
         """Return the verdict from exit codes, logs and the report together."""
         failure = explain_program_failure(request, outcomes[0], self.exit_codes)
         if failure is not None and outcomes[0].timed_out and request.program is not None:
             failure += self.time_limit_note
-        if problem := self.check_report(request, outcomes):
+        if problem := self.find_report_problem(request, outcomes):
             is_tools = problem.is_of_tool or failure is None
             return RunStatus("failed", problem.text if is_tools else failure)
         if failure is not None:

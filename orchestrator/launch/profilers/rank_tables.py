@@ -12,10 +12,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from perfctl.orchestrator.launch.profilers.ncu import make_csv_export_command
+from perfctl.orchestrator.launch.profilers.ncu import make_ncu_csv_export_command
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def export_rank_reports_as_csv(arguments: Sequence[str] | None = None) -> int:
     """Write report.rank1.csv beside report.rank1.ncu-rep, and so on; skip reports that ncu
     cannot export."""
     (name,) = sys.argv[1:] if arguments is None else arguments
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for report in sorted(first.parent.glob(f"{first.stem}.rank*{first.suffix}")):
         table = report.with_suffix(".csv")
         done = subprocess.run(
-            make_csv_export_command(report, table), stdin=subprocess.DEVNULL, check=False
+            make_ncu_csv_export_command(report, table), stdin=subprocess.DEVNULL, check=False
         )
         if done.returncode:
             table.unlink(missing_ok=True)
@@ -31,4 +31,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(export_rank_reports_as_csv())

@@ -28,7 +28,7 @@ from perfctl.orchestrator.launch.sweep.folders import (
     list_run_folders,
     parse_run_folder_name,
     read_json_object,
-    read_setting,
+    read_sweep_setting,
 )
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 
@@ -66,7 +66,7 @@ class Replay:
             name = parse_run_folder_name(path.name)
             if name is not None and not name[1] and path.is_dir():
                 record = read_json_object(path / "run.json") or {}
-                recorded.append(read_setting(record) if record.get("parameters") else name[0])
+                recorded.append(read_sweep_setting(record) if record.get("parameters") else name[0])
         recorded.sort(key=lambda setting: setting.sort_key)
         if not batches:
             return tuple(recorded)
@@ -77,7 +77,7 @@ class Replay:
             setting for batch in batches for setting in of_size[batch] or [SweepSetting(batch)]
         )
 
-    def count_repeats_of_every_setting(self, settings: Iterable[SweepSetting]) -> int:
+    def find_smallest_repeat_count(self, settings: Iterable[SweepSetting]) -> int:
         """Return number of runs that every setting has (b16, b16.2, b16.3, ...); 1 for one without
         a recording."""
         return max(
@@ -85,7 +85,7 @@ class Replay:
             1,
         )
 
-    def read_workload_name(self) -> str:
+    def read_recorded_workload_name(self) -> str:
         """Name of the recorded workload. Raises UsageError when no file of the recording has it."""
         name = self._read_recorded_value("workload")
         if name is None:
@@ -93,7 +93,7 @@ class Replay:
             raise UsageError(f"{self.folder} is not a recorded sweep", remedy)
         return name
 
-    def read_device(self) -> str:
+    def read_recorded_device(self) -> str:
         """cpu or cuda, as recorded; cuda when no file of the recording has it."""
         return self._read_recorded_value("device") or "cuda"
 
@@ -133,7 +133,9 @@ class Replay:
         report = paths.partial_folder / name
         return report if report.is_file() and report.stat().st_size else None
 
-    def judge(self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]) -> RunStatus:
+    def determine_run_status(
+        self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]
+    ) -> RunStatus:
         """Return the recorded verdict, if the recorded report exists and opens."""
         if outcomes[0].exit_code != 0:
             settings = self.list_recorded_settings()
@@ -143,7 +145,7 @@ class Replay:
         profiler = RECORDERS[self.name]()
         recorded = read_json_object(request.paths.partial_folder / RECORD_NAME) or {}
         reason = f"as recorded: {recorded['reason']}" if recorded.get("reason") else None
-        problem = profiler.check_report(request, outcomes)
+        problem = profiler.find_report_problem(request, outcomes)
         if problem and (
             profiler.get_report_path(request.paths).exists()
             or self._find_recorded_report(request.paths) is None

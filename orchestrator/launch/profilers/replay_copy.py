@@ -17,7 +17,7 @@ _NOT_COPIED = {"stdout.log", "stderr.log", "tmp"}
 """The logs are printed instead, into the new run's logs."""
 
 
-def main(arguments: Sequence[str]) -> int:
+def copy_recorded_run(arguments: Sequence[str]) -> int:
     """Copy one recorded run. Exit code 2 when it does not exist, or a link leads out of it."""
     source, target = map(Path, arguments)
     if not source.is_dir():
@@ -43,4 +43,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(copy_recorded_run(sys.argv[1:]))

@@ -14,7 +14,7 @@ from perfctl.orchestrator.launch.profilers.base import (
     Command,
     ProcessOutcome,
     TimeWindow,
-    describe_early_end,
+    describe_end_before_recording,
 )
 from perfctl.orchestrator.launch.profilers.outcome import ReportProblem, ToolProfiler
 from perfctl.orchestrator.launch.sweep.folders import RunPaths, read_json_object
@@ -31,15 +31,15 @@ class TorchProfiler(TimeWindow, ToolProfiler):
 
     def build_commands(self, request: SweepRequest) -> tuple[Command, ...]:
         trace = self.get_report_path(request.paths)
-        self.require_own_program(request.program)
+        self.raise_if_window_without_program(request.program)
         if self.duration is not None:
-            return (self._build_timed_command(request, trace),)
+            return (self._build_time_window_command(request, trace),)
         workload = request.build_workload_command(
-            annotate="record_function", window="torch", trace=trace
+            layer_marking="record_function", step_window_method="torch", trace_path=trace
         )
         return (Command(workload, "profile"),)
 
-    def _build_timed_command(self, request: SweepRequest, trace: Path) -> Command:
+    def _build_time_window_command(self, request: SweepRequest, trace: Path) -> Command:
         """Return the program as it was typed, with variables from which each of its Python
         processes learns what to record."""
         program = request.program
@@ -53,21 +53,21 @@ class TorchProfiler(TimeWindow, ToolProfiler):
             *("--steps", "1", "--after", str(self.delay or 0), "--for", str(self.duration)),
             *("--", "-m", request.workload),
         )
-        paths = filter(None, (str(request.annotator), os.environ.get("PYTHONPATH")))
+        paths = filter(None, (str(request.annotator_archive), os.environ.get("PYTHONPATH")))
         return Command(
             (*((program.python, *program.flags) if program.python else ()), *argv),
             "profile",
             {"PYTHONPATH": os.pathsep.join(paths), WATCH_VARIABLE: json.dumps(options)},
-            is_recorded=partial(self._has_recorded, request.paths),
+            is_recorded=partial(self._has_finished_recording, request.paths),
         )
 
-    def _has_recorded(self, paths: RunPaths, seconds: float) -> bool:
+    def _has_finished_recording(self, paths: RunPaths, elapsed_s: float) -> bool:
         """Return whether the window is over, and each process that recorded has its trace or has
         ended."""
         records = [
             read_json_object(path) or {} for path in paths.partial_folder.glob("workload*.json")
         ]
-        return seconds > (self.delay or 0) + (self.duration or 0) and all(
+        return elapsed_s > (self.delay or 0) + (self.duration or 0) and all(
             record.get("reason") != UNFINISHED
             or not Path(f"/proc/{record.get('options', {}).get('process')}").exists()
             for record in records
@@ -76,13 +76,13 @@ class TorchProfiler(TimeWindow, ToolProfiler):
     def get_report_path(self, paths: RunPaths) -> Path:
         return paths.get_report_path(".pt.trace.json.gz")
 
-    def check_report(
+    def find_report_problem(
         self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]
     ) -> ReportProblem | None:
         trace = self.get_report_path(request.paths)
         if not trace.exists() and self.duration is not None:
             begin, (run, *_) = self.delay or 0, outcomes
-            reason = describe_early_end(begin)
+            reason = describe_end_before_recording(begin)
             if run.duration_ns > begin * 1e9:
                 reason = (
                     f"the program called no model from {begin} s to {begin + self.duration} s "
@@ -94,7 +94,7 @@ class TorchProfiler(TimeWindow, ToolProfiler):
             return ReportProblem(f"the program succeeded, but wrote no trace. See {log}")
         if outcome.is_older_than_run(trace, request.paths):
             return ReportProblem(f"{trace.name} is older than this run. Remove it and run again")
-        damage = outcome.check_gzip_trace(trace)
+        damage = outcome.find_gzip_trace_fault(trace)
         remedy = "Check for a full disk and run again"
         return ReportProblem(f"{trace.name} {damage}. {remedy}") if damage else None
 
@@ -107,12 +107,17 @@ class NoProfiler(ToolProfiler):
     partial_note: ClassVar[str] = "The record covers the run up to then"
 
     def build_commands(self, request: SweepRequest) -> tuple[Command, ...]:
-        return (Command(request.build_workload_command(annotate="none", window="none"), "run"),)
+        return (
+            Command(
+                request.build_workload_command(layer_marking="none", step_window_method="none"),
+                "run",
+            ),
+        )
 
     def get_report_path(self, paths: RunPaths) -> Path:
         return paths.workload_record
 
-    def check_report(
+    def find_report_problem(
         self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]
     ) -> ReportProblem | None:
         record = read_json_object(request.paths.workload_record) or {}

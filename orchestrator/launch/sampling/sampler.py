@@ -200,17 +200,17 @@ class NvmlReader:
             self.problems.setdefault(quantity, str(error))
             return None
 
-    def _find_gpu_handles(self, visible: str | None) -> list[Any]:
+    def _find_gpu_handles(self, visible_devices: str | None) -> list[Any]:
         nvml = self._library
         every = list(map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount())))
-        if visible is None:
+        if visible_devices is None:
             return every
         handles = {str(number): handle for number, handle in enumerate(every)}
         for handle in every:
             uuid = nvml.nvmlDeviceGetUUID(handle)
             handles[uuid.decode() if isinstance(uuid, bytes) else uuid] = handle
         chosen = []
-        for entry in filter(None, map(str.strip, visible.split(","))):
+        for entry in filter(None, map(str.strip, visible_devices.split(","))):
             uuids = [uuid for uuid in handles if uuid.startswith(entry) and not uuid.isdecimal()]
             if entry in handles or uuids:
                 chosen.append(handles[entry if entry in handles else uuids[0]])
@@ -229,10 +229,10 @@ def describe_clock_limit_reasons(bits: int) -> str:
     return "+".join(names) or "none"
 
 
-def build_smi_command(program: str, every_s: float, visible: str | None) -> tuple[str, ...]:
+def build_smi_command(program: str, every_s: float, visible_devices: str | None) -> tuple[str, ...]:
     """Return the argument list; ``visible`` is the value of CUDA_VISIBLE_DEVICES."""
     interval = f"--loop-ms={round(max(every_s, NVML_INTERVAL_MIN_S) * 1000)}"
-    selection = ("-i", visible) if visible else ()
+    selection = ("-i", visible_devices) if visible_devices else ()
     return (program, f"--query-gpu={','.join(FIELDS)}", "--format=csv", interval, *selection)
 
 
@@ -244,7 +244,7 @@ class NvidiaSmiLog:
         self.first_ns: int | None = None
         """Monotonic clock when the first reading arrived."""
         self._path = path
-        with watchdog_client.exempt_started_processes() as own_pids:
+        with watchdog_client.exempt_started_children_from_orphans() as own_pids:
             self._process = subprocess.Popen(
                 build_smi_command(program, every_s, visible),
                 stdin=subprocess.DEVNULL,
@@ -311,7 +311,7 @@ class HostLoadReader:
         memory any more. A new process counts from the scan that found it; its CPU time before that
         is left out."""
         self.scan_s = 0.0
-        self._scan_processes()
+        self._find_new_run_processes()
         now = time.monotonic()
         busy, resident = 0.0, 0
         for pid, process in list(self._known.items()):
@@ -330,7 +330,7 @@ class HostLoadReader:
         # an ending process has no memory
         return (busy / elapsed, resident) if resident and elapsed > 0 else None
 
-    def _scan_processes(self) -> None:
+    def _find_new_run_processes(self) -> None:
         if time.monotonic() < self._next_scan:
             return
         before = time.thread_time()
@@ -340,7 +340,9 @@ class HostLoadReader:
             count = checks.get(pid, 0)
             if count < _CHECKS:
                 checks[pid] = count + 1
-                stat = watchdog.read_parent_and_start(str(pid)) if pid != os.getpid() else None
+                stat = (
+                    watchdog.read_parent_and_start_ticks(str(pid)) if pid != os.getpid() else None
+                )
                 if stat and (
                     stat[0] in self._known or watchdog.has_mark_in_environment(str(pid), self._mark)
                 ):
@@ -398,7 +400,7 @@ def parse_sampling_interval(text: str) -> float | None:
 
 @contextmanager
 def sample_in_background(
-    sampling: SamplingSettings | None, mark: str, first: int
+    sampling: SamplingSettings | None, run_mark: str, first_pid: int
 ) -> Iterator[None]:
     """Sample during the block. ``first``: id of the run's first process; ``mark``: the mark of all
     its processes. Problems are noted in the file and never affect the run."""
@@ -410,7 +412,7 @@ def sample_in_background(
     def sample_until_end() -> None:
         # OSError: a full disk or a removed folder harms no run
         with suppress(OSError), path.open("w", newline="", encoding="utf-8") as file:
-            _sample_to_file(sampling, HostLoadReader(mark, first), ended, file)
+            _sample_to_file(sampling, HostLoadReader(run_mark, first_pid), ended, file)
 
     thread = threading.Thread(target=sample_until_end, name="perfctl-sampler", daemon=True)
     thread.start()

@@ -78,12 +78,12 @@ class MeasuredBench:
     """Not measured: the budget was used up, or the points before all failed alike."""
 
 
-def measure_points(
+def measure_bench_points_within_budget(
     points: tuple[PointToMeasure, ...],
-    request_of: Callable[[PointToMeasure], SweepRequest],
+    make_request: Callable[[PointToMeasure], SweepRequest],
     budget: TimeBudget,
     listener: SweepListener,
-    again: frozenset[tuple[str, int]] = frozenset(),
+    points_to_repeat: frozenset[tuple[str, int]] = frozenset(),
 ) -> MeasuredBench:
     """Measure every point that is not complete yet, within the budget; complete ones are reported
     to the listener too.
@@ -95,7 +95,7 @@ def measure_points(
     unmeasured: list[PointToMeasure] = []
     waiting: list[PointToMeasure] = []
     for point in points:
-        request = request_of(point)
+        request = make_request(point)
         folder = request.paths.folder
         if not is_run_complete(folder):
             waiting.append(point)
@@ -103,19 +103,19 @@ def measure_points(
         record = read_run_record(folder)
         if record and record.get("duration_ns"):
             budget.add_measured_point(point.flops, record["duration_ns"] / 1e9)
-        results.append((point, sweeps.run_settings(request, listener)[0]))
-        if (point.model, point.batch) in again:
+        results.append((point, sweeps.run_incomplete_settings(request, listener)[0]))
+        if (point.model, point.batch) in points_to_repeat:
             waiting.append(point)
     for index, point in enumerate(waiting):
         if not budget.has_time_for(point.flops):
             unmeasured += waiting[index:]
             break
-        request = replace(request_of(point), again=(point.model, point.batch) in again)
+        request = replace(make_request(point), again=(point.model, point.batch) in points_to_repeat)
         # a slow point cannot exceed the budget; loading torch alone takes seconds
         if budget.remaining_s is not None:
             most = max(budget.remaining_s, 20.0)
             request = replace(request, timeout=min(most, request.timeout or most))
-        result = sweeps.run_settings(request, listener)[0]
+        result = sweeps.run_incomplete_settings(request, listener)[0]
         results.append((point, result))
         if result.duration_ns is not None and result.status == "ok":
             budget.add_measured_point(point.flops, result.duration_ns / 1e9)

@@ -187,7 +187,7 @@ class BenchDesign:
         return tuple(dict.fromkeys(point.model for point in self.points))
 
 
-def design_bench(bench: BenchSpec) -> BenchDesign:
+def expand_bench_into_points(bench: BenchSpec) -> BenchDesign:
     """Return the points of a file; the same file gives the same. Raises UsageError when there is
     none, or when there are too many."""
     points: list[PointToMeasure] = []
@@ -195,7 +195,7 @@ def design_bench(bench: BenchSpec) -> BenchDesign:
     done: set[str] = set()
     # one network of each family in turn, so that a bench that stops early has some of each
     columns = (
-        _generate_networks(family, values, bench) for family, values in bench.families.items()
+        _generate_network_specs(family, values, bench) for family, values in bench.families.items()
     )
     specs = (spec for row in zip_longest(*columns) for spec in row if spec is not None)
     for spec in specs:
@@ -231,17 +231,17 @@ def design_bench(bench: BenchSpec) -> BenchDesign:
     return BenchDesign(tuple(points), tuple(skipped.values()))
 
 
-def select_part(
-    points: tuple[PointToMeasure, ...], number: int, parts: int
+def select_points_of_part(
+    points: tuple[PointToMeasure, ...], part_number: int, part_count: int
 ) -> tuple[PointToMeasure, ...]:
     """Return part ``number`` (from 1) of ``parts``. Networks stay whole and are dealt in turn, so
     each part has some of each family."""
     models = list(dict.fromkeys(point.model for point in points))
-    chosen = set(models[number - 1 :: parts])
+    chosen = set(models[part_number - 1 :: part_count])
     return tuple(point for point in points if point.model in chosen)
 
 
-def _generate_networks(
+def _generate_network_specs(
     family: str, values: Mapping[str, Values], bench: BenchSpec
 ) -> Iterator[str]:
     if bench.design == "grid":

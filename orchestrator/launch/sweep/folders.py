@@ -90,7 +90,7 @@ class SweepSetting:
         return "+".join(names) or "run"
 
     @property
-    def option_words(self) -> tuple[str, ...]:
+    def command_line_options(self) -> tuple[str, ...]:
         """Options that ask perfctl for this setting."""
         batch = () if self.batch is None else ("--batches", str(self.batch))
         return (
@@ -104,7 +104,7 @@ class SweepSetting:
         return ", ".join((*batch, *map("=".join, self.others))) or "the program"
 
 
-def read_setting(record: Mapping[str, Any]) -> SweepSetting:
+def read_sweep_setting(record: Mapping[str, Any]) -> SweepSetting:
     """Return the setting in run.json, or in any other record with batch_size and parameters."""
     other_parameters = {**(record.get("parameters") or {})}
     other_parameters.pop("batch", None)
@@ -212,7 +212,7 @@ def read_json_object(path: Path) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def publish_run_folder(paths: RunPaths) -> None:
+def rename_partial_run_folder(paths: RunPaths) -> None:
     """Rename b16.part to b16. An older b16 is removed only after that."""
     old = paths.folder.with_name(paths.folder.name + ".old")
     shutil.rmtree(old, ignore_errors=True)
@@ -249,7 +249,7 @@ def _open_without_following_links(path: str, flags: int, mode: int = 0o666) -> i
 
 
 @contextmanager
-def lock_sweep(folder: Path, setting: SweepSetting | None = None) -> Iterator[None]:
+def lock_sweep_or_setting(folder: Path, setting: SweepSetting | None = None) -> Iterator[None]:
     """Hold the lock of a sweep, or of one setting; the kernel releases it when the process ends.
     Raises UsageError when another perfctl holds it. Different settings can be locked at the
     same time."""
@@ -281,7 +281,10 @@ def lock_sweep(folder: Path, setting: SweepSetting | None = None) -> Iterator[No
 
 @contextmanager
 def lock_file(
-    path: Path, kind: int, refuse: Callable[[int], UsageError], mode: int = 0o644
+    path: Path,
+    flock_operation: int,
+    build_busy_error: Callable[[int], UsageError],
+    mode: int = 0o644,
 ) -> Iterator[int]:
     """Hold a lock on a file, whose handle is given. Raises what ``refuse`` makes of the handle when
     another holds it. Another user's file in a shared folder can be locked, but not written
@@ -292,9 +295,9 @@ def lock_file(
         handle = _open_without_following_links(str(path), os.O_RDONLY | os.O_NONBLOCK)
     try:
         try:
-            fcntl.flock(handle, kind | fcntl.LOCK_NB)
+            fcntl.flock(handle, flock_operation | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise refuse(handle) from error
+            raise build_busy_error(handle) from error
         except OSError as error:
             # Lustre, some NFS: without a lock
             if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):

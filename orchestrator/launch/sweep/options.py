@@ -10,7 +10,7 @@ from typing import Annotated
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.sweep.folders import SweepSetting
-from perfctl.orchestrator.options import Option, parse_batches
+from perfctl.orchestrator.options import Option, parse_batch_sizes
 
 MEASURE, PROFILER, OUTPUT, CLUSTER = "What to measure", "Profiler", "Output", "Cluster"
 DEFAULT_BATCHES = (16, 32, 64, 128, 256)
@@ -91,7 +91,7 @@ class SweepOptions(StoredSweepOptions):
             "Batch sizes, one process each. Default: 16,32,64,128,256, if the program takes one.",
             names=("--batches", "-b"),
             metavar="LIST",
-            parse=parse_batches,
+            parse=parse_batch_sizes,
             is_common=True,
         ),
     ] = ()
@@ -279,7 +279,7 @@ def list_sweep_settings(options: SweepOptions) -> tuple[SweepSetting, ...]:
     )
 
 
-def reject_placement(options: SweepOptions, command: str) -> None:
+def raise_if_placement_options_set(options: SweepOptions, command: str) -> None:
     """Raise UsageError if GPUs, cores or an image were asked for, where ``command`` has none."""
     if options.devices or options.image or options.bind or options.container_runtime:
         raise UsageError(
@@ -288,7 +288,7 @@ def reject_placement(options: SweepOptions, command: str) -> None:
         )
 
 
-def resolve_device(device: str) -> str:
+def choose_cpu_or_cuda(device: str) -> str:
     """Return cpu or cuda; ``auto`` looks for an NVIDIA GPU without loading anything. Raises
     UsageError for another word."""
     if device == "auto":

@@ -27,7 +27,7 @@ from perfctl.orchestrator.launch.sweep.folders import (
     parse_run_folder_name,
     read_json_object,
     read_run_record,
-    read_setting,
+    read_sweep_setting,
 )
 
 Post = Callable[[Callable[[], None]], None]
@@ -39,9 +39,9 @@ FRESH_S = 120.0
 """Where locks are not visible, a run counts as under way if its folder changed within this time."""
 
 
-def run_on_placements(
+def run_items_on_placements(
     items: tuple[Item, ...],
-    places: tuple[DevicePlacement, ...],
+    placements: tuple[DevicePlacement, ...],
     work: Callable[[Item, DevicePlacement, Post], Result],
 ) -> list[Result]:
     """Return the results of ``work`` on every item, in the items' order. The first error stops
@@ -52,7 +52,7 @@ def run_on_placements(
     errors: list[BaseException] = []
     calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
-    def serve_placement(placement: DevicePlacement) -> None:
+    def run_waiting_items_on_placement(placement: DevicePlacement) -> None:
         """Work on the next item until none is left, or a signal or an error stops everything."""
         if placement.cores:
             os.sched_setaffinity(0, placement.cores)  # this thread and the processes that it starts
@@ -69,13 +69,15 @@ def run_on_placements(
 
     with process_run.collect_stop_signals() as signals:
         threads = [
-            threading.Thread(target=partial(serve_placement, device), name=device.label)
-            for device in places
+            threading.Thread(
+                target=partial(run_waiting_items_on_placement, device), name=device.label
+            )
+            for device in placements
         ]
         for thread in threads:
             thread.start()
         try:
-            _make_posted_calls(threads, calls)
+            _execute_posted_calls(threads, calls)
         except BaseException:
             signals.append(signal.SIGTERM)
             raise
@@ -89,7 +91,7 @@ def run_on_placements(
     return [results[number] for number in range(len(items))]
 
 
-def _make_posted_calls(
+def _execute_posted_calls(
     threads: list[threading.Thread], calls: queue.SimpleQueue[Callable[[], None]]
 ) -> None:
     """Make the calls that the threads post, until all threads have ended and no call is left."""
@@ -152,7 +154,7 @@ def _read_sweep_state(folder: Path) -> SweepFolderState:
     command, host = (
         text if isinstance(text := record.get(key), str) else None for key in ("command", "host")
     )
-    is_locked = _is_locked(folder)
+    is_locked = _is_sweep_locked(folder)
     runs = [
         run for path in folder.iterdir() if (run := _read_run_state(path, is_locked)) is not None
     ]
@@ -168,7 +170,7 @@ def _read_run_state(folder: Path, is_locked: bool) -> SweepRunState | None:
     setting, attempt = name
     record = read_run_record(folder) or {}
     if record.get("parameters"):
-        setting = read_setting(record)
+        setting = read_sweep_setting(record)
     if attempt == "part":
         status = "running" if is_locked or _changed_recently(folder) else "interrupted"
         return SweepRunState(setting, "", status, record.get("reason"), None, None)
@@ -184,7 +186,7 @@ def _changed_recently(folder: Path) -> bool:
     return time.time() - newest < FRESH_S
 
 
-def _is_locked(folder: Path) -> bool:
+def _is_sweep_locked(folder: Path) -> bool:
     """Return whether a process of this machine holds a lock of the sweep. Read from /proc: taking
     the lock would stop others."""
     try:

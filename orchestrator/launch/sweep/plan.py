@@ -22,19 +22,24 @@ from perfctl.orchestrator.launch.machine.devices import parse_placements
 from perfctl.orchestrator.launch.profilers.ncu import STEPS, Ncu
 from perfctl.orchestrator.launch.profilers.outcome import ToolProfiler
 from perfctl.orchestrator.launch.profilers.replay import RECORDERS, Replay
-from perfctl.orchestrator.launch.program import UserProgram, parse_program
+from perfctl.orchestrator.launch.program import UserProgram, parse_user_program
 from perfctl.orchestrator.launch.sampling import sampler
 from perfctl.orchestrator.launch.sweep.folders import make_safe_file_name
 from perfctl.orchestrator.launch.sweep.options import (
     DEFAULT_BATCHES,
     StoredSweepOptions,
     SweepOptions,
+    choose_cpu_or_cuda,
     list_sweep_settings,
     parse_sweep_parameters,
-    resolve_device,
 )
 from perfctl.orchestrator.launch.sweep.request import Profiler, SweepRequest, format_option_words
-from perfctl.orchestrator.options import check_batches, extract_part, list_options, parse_batches
+from perfctl.orchestrator.options import (
+    extract_base_class_fields,
+    list_declared_options,
+    parse_batch_sizes,
+    raise_if_invalid_batch_sizes,
+)
 from perfctl.workloads.models import WORKLOADS
 from perfctl.workloads.run.options import format_workload_help, parse_workload_arguments
 from perfctl.workloads.spec import (
@@ -44,7 +49,7 @@ from perfctl.workloads.spec import (
     WorkloadError,
     escape_non_utf8,
     is_python_interpreter,
-    is_step_marker,
+    is_valid_step_marker,
 )
 
 DEFAULT_WORKLOAD = "mnist_cnn"
@@ -78,18 +83,18 @@ def plan_sweep(
     a built-in workload), ``origin`` is measured or recorded."""
     parameters = parse_sweep_parameters(options)
     if typed := parameters.pop("batch", None):
-        batches = parse_batches(",".join(typed), "sweep")
+        batches = parse_batch_sizes(",".join(typed), "sweep")
         other_sweeps = tuple(text for text in options.sweep if not text.startswith("batch="))
         options = replace(options, batches=batches, sweep=other_sweeps)
     if options.batches:
-        check_batches(options.batches, "batches", are_distinct=True)
+        raise_if_invalid_batch_sizes(options.batches, "batches", requires_distinct=True)
     if options.steps is None and isinstance(profiler, Ncu):
         options = replace(options, steps=STEPS)
-    _check_sweep_options(options)
+    _raise_if_sweep_options_conflict(options)
     sampler.parse_sampling_interval(options.sample)
     program = None
     if origin == "measured":
-        program = _find_program(profiler, options, arguments_typed, command, events)
+        program = _parse_user_program_if_any(profiler, options, arguments_typed, command, events)
     if program is None and options.workload is not None and command:
         arguments_typed = (*arguments_typed, *command)
     is_batched = program is None or program.passes_parameter("batch")
@@ -100,14 +105,14 @@ def plan_sweep(
     workload = program.name if program else options.workload or DEFAULT_WORKLOAD
     arguments = (*_build_workload_arguments(options, device, program), *arguments_typed)
     if origin == "measured" and program is None:
-        _check_workload_options(workload, arguments, arguments_typed, parameters)
+        _raise_if_workload_rejects_options(workload, arguments, arguments_typed, parameters)
     checked = {
         "workload": workload,
         "device": device,
         "command_line": escape_non_utf8(options.command_line),
     }
     return SweepRequest(
-        **{**asdict(extract_part(options, SweepOptions)), **checked},
+        **{**asdict(extract_base_class_fields(options, SweepOptions)), **checked},
         profiler=profiler,
         workload_arguments=arguments,
         host=platform.node(),
@@ -128,15 +133,15 @@ def plan_replay(folder: Path, stored: StoredSweepOptions, batches: tuple[int, ..
     recorded = Replay(folder)
     settings = recorded.list_recorded_settings(batches)
     options = SweepOptions(
-        repeat=recorded.count_repeats_of_every_setting(settings),
-        workload=recorded.read_workload_name(),
-        device=recorded.read_device(),
-        **asdict(extract_part(stored, StoredSweepOptions)),
+        repeat=recorded.find_smallest_repeat_count(settings),
+        workload=recorded.read_recorded_workload_name(),
+        device=recorded.read_recorded_device(),
+        **asdict(extract_base_class_fields(stored, StoredSweepOptions)),
     )
     return replace(plan_sweep(recorded, options, origin="recorded"), chosen=settings)
 
 
-def _find_program(
+def _parse_user_program_if_any(
     profiler: Profiler,
     sweep_options: SweepOptions,
     arguments_typed: Sequence[str],
@@ -166,20 +171,20 @@ def _find_program(
         problem = f"unknown option '{shlex.join(arguments_typed)}' before --"
         remedy = "--help lists the options. Put those of your script after its name"
         raise UsageError(problem, remedy)
-    if not is_step_marker(sweep_options.step_marker or "auto"):
+    if not is_valid_step_marker(sweep_options.step_marker or "auto"):
         remedy = f"Choose {', '.join(MARKERS)}, optimizer:CLASS or forward:MODULECLASS"
         raise UsageError(f"invalid value '{sweep_options.step_marker}' for `step_marker`", remedy)
     python, arguments = (
         split_image_interpreter(tuple(command)) if sweep_options.image else (None, ())
     )
-    typed = parse_program(
+    typed = parse_user_program(
         (sys.executable, *arguments) if python else command,
         sweep_options.batch_env,
         {name: len(values) for name, values in parse_sweep_parameters(sweep_options).items()}
         | ({"batch": len(sweep_options.batches)} if sweep_options.batches else {}),
         sweep_env=sweep_options.sweep_env,
-        as_is=_is_run_unannotated(profiler, sweep_options),
-        is_here=sweep_options.image is None,
+        runs_unannotated=_is_run_unannotated(profiler, sweep_options),
+        is_local_program=sweep_options.image is None,
     )
     if typed.python is None:
         if sweep_options.step_marker is not None or sweep_options.to_end is not None:
@@ -233,7 +238,7 @@ def _build_workload_arguments(
     return arguments
 
 
-def _check_workload_options(
+def _raise_if_workload_rejects_options(
     name: str,
     arguments: Sequence[str],
     arguments_typed: Sequence[str],
@@ -284,7 +289,7 @@ def _make_unknown_option_error(workload: str, arguments: Sequence[str]) -> Usage
     workload_options = re.findall(r"--[a-z][a-z-]*", format_workload_help(workload))
     options = {
         _make_workload_flag(option.name): f"`{option.name}`"
-        for option in list_options(SweepOptions)
+        for option in list_declared_options(SweepOptions)
     }
     options |= {option_name: option_name for option_name in workload_options}
     near = [
@@ -301,8 +306,8 @@ def _make_unknown_option_error(workload: str, arguments: Sequence[str]) -> Usage
 
 def _choose_device(options: SweepOptions) -> str:
     if options.devices is None:
-        return resolve_device(options.device)
-    kind = devices.parse_device_kind(options.devices)
+        return choose_cpu_or_cuda(options.device)
+    kind = devices.parse_kind_of_device_list(options.devices)
     if options.device not in ("auto", kind):
         kinds = "sets of cores" if kind == "cpu" else "GPUs"
         problem = (
@@ -312,7 +317,7 @@ def _choose_device(options: SweepOptions) -> str:
     return kind
 
 
-def _check_sweep_options(options: SweepOptions) -> None:
+def _raise_if_sweep_options_conflict(options: SweepOptions) -> None:
     if options.image is None and (options.bind or options.container_runtime):
         raise UsageError(
             "`bind` and `container_runtime` need an image", "Set the image with `image`"
@@ -341,13 +346,13 @@ def split_image_interpreter(command: tuple[str, ...]) -> tuple[str | None, tuple
     return PYTHON if command[0] == "python" else command[0], command[1:]
 
 
-def plan_inference(
+def plan_torchvision_inference_sweeps(
     models: Sequence[str],
     profiler: str,
     options: SweepOptions,
     *,
     arguments: Sequence[str] = (),
-    only_planned: bool = False,
+    skips_torchvision_lookup: bool = False,
     events: Events = SILENT,
 ) -> dict[str, SweepRequest]:
     """Return model of torchvision -> its sweep, everything checked before anything runs.
@@ -359,7 +364,7 @@ def plan_inference(
         raise UsageError("`models` is empty", "For example resnet18,densenet201")
     if len(set(models)) < len(models):
         raise UsageError(f"a model is repeated in {','.join(models)}", "Name each once")
-    recorder = find_profiler(profiler, ("none", "nsys", "torch", "dlprof"))
+    recorder = make_profiler_by_name(profiler, ("none", "nsys", "torch", "dlprof"))
     sweep_options = replace(options, workload=INFERENCE)
     requests = {
         model: plan_sweep(recorder, sweep_options, ("--model", model, *arguments), events=events)
@@ -377,7 +382,7 @@ def plan_inference(
                     )
                 if data_dir is not None and not data_dir.is_dir():
                     raise UsageError(f"`data_dir` {data_dir}: folder not found")
-        if sweep_options.image is None and not only_planned:
+        if sweep_options.image is None and not skips_torchvision_lookup:
             from perfctl.workloads.models.torchvision import find_torchvision_family
 
             for model in models:
@@ -385,7 +390,7 @@ def plan_inference(
     return requests
 
 
-def find_profiler(
+def make_profiler_by_name(
     name: str, choices: Sequence[str] = ("nsys", "ncu", "torch", "dlprof", "none")
 ) -> ToolProfiler:
     """Return a profiler by its name, which is one of ``choices``. Raises UsageError for another."""

@@ -25,7 +25,7 @@ from perfctl.orchestrator.launch.profilers.base import (
     RequiredTool,
     RunStatus,
 )
-from perfctl.orchestrator.launch.program import LAUNCHER_NAMES, UserProgram, fill_parameters
+from perfctl.orchestrator.launch.program import LAUNCHER_NAMES, UserProgram, fill_placeholders
 from perfctl.orchestrator.launch.sampling import sampler
 from perfctl.orchestrator.launch.sampling.sampler import SamplingSettings
 from perfctl.orchestrator.launch.sweep.folders import RunPaths, SweepSetting, make_safe_file_name
@@ -90,7 +90,9 @@ class Profiler(Protocol):
     def get_report_path(self, paths: RunPaths) -> Path:
         """Return the file or folder that the parsers read."""
 
-    def judge(self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]) -> RunStatus:
+    def determine_run_status(
+        self, request: SweepRequest, outcomes: tuple[ProcessOutcome, ...]
+    ) -> RunStatus:
         """Return the verdict from exit codes, logs and the report together."""
 
 
@@ -136,8 +138,8 @@ class SweepRequest(SweepOptions):
             self.workload_arguments,
             self.device,
             self.origin,
-            *(self.program.collect_identity() if self.program else ()),
-            *(self.container.collect_identity() if self.container else ()),
+            *(self.program.list_identity_values() if self.program else ()),
+            *(self.container.list_identity_values() if self.container else ()),
         ]
         digest = hashlib.sha256(
             json.dumps(identity, default=str, sort_keys=True).encode()
@@ -156,7 +158,7 @@ class SweepRequest(SweepOptions):
     def folder(self) -> Path:
         return self.out / self.name
 
-    def select_run(self, setting: SweepSetting, attempt: int = 1) -> SweepRequest:
+    def make_single_run_request(self, setting: SweepSetting, attempt: int = 1) -> SweepRequest:
         """Return the request of one run, whose folder keeps its name if the script is edited."""
         return replace(self, chosen=(setting,), attempt=attempt, sweep_name=self.name)
 
@@ -184,7 +186,7 @@ class SweepRequest(SweepOptions):
         """What the user's program was started with, apart from the batch size; None without any,
         and for a built-in workload, which says it itself."""
         variant = self.program.variant if self.program else None
-        return variant and fill_parameters(variant, dict(self.setting.others))
+        return variant and fill_placeholders(variant, dict(self.setting.others))
 
     @property
     def interpreter(self) -> str:
@@ -194,16 +196,16 @@ class SweepRequest(SweepOptions):
         return self.python if self.container is None else images_run.PYTHON
 
     @property
-    def is_timed(self) -> bool:
+    def records_time_window(self) -> bool:
         """Whether a time window of the program is recorded, instead of steps."""
         return "duration" in self.profiler_options
 
     @property
-    def annotator(self) -> Path | None:
+    def annotator_archive(self) -> Path | None:
         """The file that runs inside a process of an interpreter other than perfctl's own; None
         where none is needed."""
         path = self.folder.absolute() / annotator.NAME
-        if self.profiler.name == "torch" and self.is_timed:
+        if self.profiler.name == "torch" and self.records_time_window:
             return path
         if self.program is None or self.container:
             return None
@@ -225,7 +227,7 @@ class SweepRequest(SweepOptions):
         return self.container.build_command_prefix() if self.container else ()
 
     @property
-    def has_ranks(self) -> bool:
+    def is_rank_launcher(self) -> bool:
         """Whether the program is a launcher, which starts a script once per rank."""
         return (
             self.program is not None
@@ -234,10 +236,10 @@ class SweepRequest(SweepOptions):
         )
 
     @property
-    def stops_early(self) -> bool:
+    def stops_after_measured_steps(self) -> bool:
         """Whether the user's program ends after its measured steps. Programs with ranks never do:
         a rank that stops would leave the others waiting."""
-        if self.program is None or self.has_ranks or self.is_uninstrumented:
+        if self.program is None or self.is_rank_launcher or self.is_uninstrumented:
             return False
         if self.to_end is not None:
             return not self.to_end
@@ -260,10 +262,10 @@ class SweepRequest(SweepOptions):
     def build_workload_command(
         self,
         *,
-        annotate: str,
-        window: str,
-        trace: Path | None = None,
-        under: tuple[str, ...] = (),
+        layer_marking: str,
+        step_window_method: str,
+        trace_path: Path | None = None,
+        profiler_prefix: tuple[str, ...] = (),
         only_rank: int | None = None,
     ) -> tuple[str, ...]:
         """Return the command line of the workload, with the words before it that start the profiler
@@ -275,28 +277,32 @@ class SweepRequest(SweepOptions):
         starts itself ``under`` the profiler, with RANK in its files' names; with ``only_rank``,
         that rank alone.
         """
-        program, in_ranks = self.program, under if self.has_ranks else ()
+        program, in_ranks = self.program, profiler_prefix if self.is_rank_launcher else ()
         program_words = program.fill_command(self.setting.parameters) if program else ()
         if self.is_uninstrumented:
-            return (*under, *program_words)
+            return (*profiler_prefix, *program_words)
         later = {
             "--under": json.dumps(in_ranks) if in_ranks else None,
             "--under-rank": only_rank if in_ranks else None,
         }
         return (
-            *(() if in_ranks else under),
+            *(() if in_ranks else profiler_prefix),
             self.interpreter,
             *(program.flags if program else ()),
-            *(("-m", "perfctl.workloads") if self.annotator is None else (str(self.annotator),)),
+            *(
+                ("-m", "perfctl.workloads")
+                if self.annotator_archive is None
+                else (str(self.annotator_archive),)
+            ),
             *(() if program else (self.workload,)),
-            *self.format_annotator_options(annotate, window, trace),
+            *self.format_annotator_options(layer_marking, step_window_method, trace_path),
             *format_option_words(later),
-            *(("--stop",) if self.stops_early else ()),
+            *(("--stop",) if self.stops_after_measured_steps else ()),
             *(("--", *program_words) if program else ()),
         )
 
     def format_annotator_options(
-        self, annotate: str, window: str, trace: Path | None
+        self, layer_marking: str, step_window_method: str, trace_path: Path | None
     ) -> tuple[str, ...]:
         """Return the words that tell the code inside the process what to record."""
         other_parameters = dict(self.setting.others)
@@ -304,14 +310,17 @@ class SweepRequest(SweepOptions):
         options = {
             "--batch": self.setting.batch,
             "--record": self.paths.workload_record,
-            "--annotate": annotate,
-            "--window": window,
+            "--annotate": layer_marking,
+            "--window": step_window_method,
         }
         return (
             *format_option_words(options),
-            *(fill_parameters(argument, other_parameters) for argument in self.workload_arguments),
+            *(
+                fill_placeholders(argument, other_parameters)
+                for argument in self.workload_arguments
+            ),
             *(() if self.program else format_option_words(swept)),
-            *format_option_words({"--trace": trace}),
+            *format_option_words({"--trace": trace_path}),
         )
 
     def build_run_commands(self) -> tuple[Command, ...]:
@@ -321,7 +330,7 @@ class SweepRequest(SweepOptions):
         if program is not None:
             parameters = self.setting.parameters
             variables |= {name: parameters[parameter] for parameter, name in program.variables}
-            is_as_typed = self.is_uninstrumented or self.is_timed
+            is_as_typed = self.is_uninstrumented or self.records_time_window
             if is_as_typed and program.batch_env and self.setting.batch is not None:
                 variables[program.batch_env] = parameters["batch"]
         commands = tuple(
@@ -335,17 +344,17 @@ class SweepRequest(SweepOptions):
             self.container.wrap_command(command, folders, Path.cwd()) for command in commands
         )
 
-    def collect_record_facts(self, commands: Iterable[Command] = ()) -> dict[str, str]:
+    def collect_run_record_facts(self, commands: Iterable[Command] = ()) -> dict[str, str]:
         """Return facts for a run's record: its container, the commit of the program, its place, and
         what its commands chose."""
         facts: dict[str, str] = {}
         if self.origin == "measured":
             runs_in = self.container or images_run.find_surrounding_container()
-            facts |= runs_in.collect_record_facts() if runs_in else {}
+            facts |= runs_in.collect_run_record_facts() if runs_in else {}
             if self.program is not None:
                 script = self.program.script
                 facts |= read_git_revision(script.parent if script else Path.cwd(), script)
-        facts |= self.places[0].collect_record_facts() if len(self.places) == 1 else {}
+        facts |= self.places[0].collect_run_record_facts() if len(self.places) == 1 else {}
         for command in commands:
             facts |= command.facts
         return facts
@@ -358,7 +367,7 @@ class SweepRequest(SweepOptions):
         visible = command.environment.get(devices.VISIBLE, self.visible_devices)
         return SamplingSettings(seconds, self.paths.partial_folder, self.device == "cuda", visible)
 
-    def list_places_to_lock(self) -> tuple[DevicePlacement, ...]:
+    def list_placements_to_lock(self) -> tuple[DevicePlacement, ...]:
         """Return the places to lock during the sweep: those requested, or the GPU that programs use
         by default."""
         if self.places or self.device != "cuda" or self.origin != "measured":

@@ -56,8 +56,8 @@ class _RevisionSide(NamedTuple):
     """Where the sweep is run."""
 
 
-def measure_both_revisions(
-    rev: str, arguments: Sequence[str], *, repeat: int = REPEAT, messages: Events = SILENT
+def run_sweep_on_both_revisions(
+    rev: str, sweep_command: Sequence[str], *, repeat: int = REPEAT, messages: Events = SILENT
 ) -> RevisionStores:
     """Measure a revision of the repository (A) and its files here (B), as they are; return where
     the runs are kept.
@@ -70,7 +70,7 @@ def measure_both_revisions(
     revision or sweep that cannot be, ToolMissing without git, RunFailed when a sweep fails, and
     Interrupted.
     """
-    _check_revision_arguments(arguments, repeat)
+    _raise_if_revision_sweep_invalid(sweep_command, repeat)
     top, commit = _find_repository_and_commit(rev)
     RUNS.mkdir(exist_ok=True)
     work_folder = next(
@@ -78,7 +78,7 @@ def measure_both_revisions(
         for attempt in count(1)
         if not (path := (RUNS / f"compare-{commit[:12]}-{attempt}").absolute()).exists()
     )
-    with _check_out_commit(commit, top) as code:
+    with _check_out_commit_temporarily(commit, top) as code:
         here = Path.cwd().relative_to(top)
         if not (code / here).is_dir():
             raise UsageError(
@@ -91,12 +91,12 @@ def measure_both_revisions(
         for turn in range(repeat):
             for side in sides if turn % 2 == 0 else reversed(sides):
                 messages.note(f"{side.name}, run {turn + 1} of {repeat}")
-                _run_side_sweep(side, work_folder, arguments, again=turn > 0)
+                _run_sweep_of_revision(side, work_folder, sweep_command, again=turn > 0)
     a, b = (work_folder / f"{side.name}.db" for side in sides)
     return RevisionStores(a, b)
 
 
-def _check_revision_arguments(arguments: Sequence[str], repeat: int) -> None:
+def _raise_if_revision_sweep_invalid(arguments: Sequence[str], repeat: int) -> None:
     if not arguments or arguments[0] not in PROFILERS:
         problem = f"'{arguments[0]}' is not a sweep" if arguments else "got none"
         raise UsageError(
@@ -135,7 +135,7 @@ def _find_repository_and_commit(revision: str) -> tuple[Path, str]:
 
 
 @contextmanager
-def _check_out_commit(commit: str, top: Path) -> Iterator[Path]:
+def _check_out_commit_temporarily(commit: str, top: Path) -> Iterator[Path]:
     """A folder with the files of a commit; gone afterwards, as far as git knows, too."""
     run_git(top, "worktree", "prune")  # of a comparison that was killed
     holder = Path(tempfile.mkdtemp(prefix="perfctl-revision-"))
@@ -157,7 +157,7 @@ def _check_out_commit(commit: str, top: Path) -> Iterator[Path]:
         run_git(top, "worktree", "prune")
 
 
-def _run_side_sweep(
+def _run_sweep_of_revision(
     side: _RevisionSide, folder: Path, arguments: Sequence[str], *, again: bool
 ) -> None:
     """One sweep of one side, in a process of its own. Raises RunFailed with the last line

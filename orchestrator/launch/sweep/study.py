@@ -22,21 +22,21 @@ from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.sweep.options import (
     DEFAULT_BATCHES,
     SweepOptions,
-    resolve_device,
+    choose_cpu_or_cuda,
 )
 from perfctl.orchestrator.options import (
     DeclaredOption,
     Option,
-    list_options,
-    parse_batches,
-    parse_seconds,
+    list_declared_options,
+    parse_batch_sizes,
+    parse_budget_seconds,
 )
 
 SEEDS = ("flops", "inference", "speedup", "cost")
 """The studies that come with perfctl."""
 RUNS = "perfctl-runs"
 """Folder of the runs in the folder of a study."""
-_SWEPT = {field.name: field for field in list_options(SweepOptions)}
+_SWEPT = {field.name: field for field in list_declared_options(SweepOptions)}
 _KINDS: Mapping[str, Any] = {"text": str | None, "number": int | None, "path": Path | None}
 _KEYS = frozenset(
     ("line", "help", "takes_program", "options", "quick", "quick_without_gpu", "each", "sweeps")
@@ -61,9 +61,9 @@ class StudyDefinition:
         """Return "flops", or the name of the user's file without its ending."""
         return Path(self.name).stem
 
-    def is_page_option(self, option: str, *values: str) -> bool:
+    def is_option_of_report_page(self, option: str, *page_roles: str) -> bool:
         """Return whether the page needs the option: "only", and no run does, or "too"."""
-        return self.content.get("options", {}).get(option, {}).get("for_page") in values
+        return self.content.get("options", {}).get(option, {}).get("for_page") in page_roles
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class StudyRequest:
         values = {name: field.default for name, field in self.study.options.items()}
         if self.quick:
             forms = ["quick"]
-            if resolve_device("auto") != "cuda":
+            if choose_cpu_or_cuda("auto") != "cuda":
                 forms.append("quick_without_gpu")
             for form in forms:
                 for name, value in self.study.content.get(form, {}).items():
@@ -103,14 +103,15 @@ class StudyRequest:
         return values | dict(self.typed)
 
     @property
-    def result_identity(self) -> dict[str, Any]:
+    def options_that_affect_results(self) -> dict[str, Any]:
         """Return what decides which numbers come out."""
         if self.source is not None:
             return {"from": self.source.resolve()}
         values = {
             name: value
             for name, value in self.values.items()
-            if name not in ("timeout", "budget") and not self.study.is_page_option(name, "only")
+            if name not in ("timeout", "budget")
+            and not self.study.is_option_of_report_page(name, "only")
         }
         return values | {"words": self.words, "program": self.program}
 
@@ -143,38 +144,40 @@ def read_study_definition(name: str) -> StudyDefinition:
             raise UsageError(f"{name}: file not found", "Check the path") from error
         except (OSError, ValueError) as error:
             raise UsageError(f"{name}: cannot be read as a study: {error}") from error
-    _check_table_keys(name, content, _KEYS, ("title", "chapters"))
+    _raise_if_keys_invalid(name, content, _KEYS, ("title", "chapters"))
     for sweep in content.get("sweeps", ()):
-        _check_table_keys(f"{name}: sweeps", sweep, _SWEEP_KEYS, ("label", "profiler"))
+        _raise_if_keys_invalid(f"{name}: sweeps", sweep, _SWEEP_KEYS, ("label", "profiler"))
     for chapter in content.get("chapters", ()):
-        _check_table_keys(f"{name}: chapters", chapter, {"key", "title", "text", "show"}, ("show",))
+        _raise_if_keys_invalid(
+            f"{name}: chapters", chapter, {"key", "title", "text", "show"}, ("show",)
+        )
     declarations = content.get("options", {}).items()
-    options = {key: _make_option_field(name, key, declared) for key, declared in declarations}
+    options = {key: _make_study_option(name, key, declared) for key, declared in declarations}
     return StudyDefinition(name, content, options)
 
 
-def _check_table_keys(
+def _raise_if_keys_invalid(
     location: str,
     table: Mapping[str, Any],
     allowed: Collection[str],
-    needs: Sequence[str] = (),
+    required_keys: Sequence[str] = (),
 ) -> None:
     for key in table:
         if key not in allowed:
             raise UsageError(
                 f"{location}: '{key}' is not known", f"Use {', '.join(sorted(allowed))}"
             )
-    for key in needs:
+    for key in required_keys:
         if key not in table:
             raise UsageError(f"{location}: '{key}' is missing")
 
 
-def _make_option_field(location: str, name: str, declared: Mapping[str, Any]) -> DeclaredOption:
+def _make_study_option(location: str, name: str, declared: Mapping[str, Any]) -> DeclaredOption:
     """Return the option of a study: one of every sweep, or one that the file describes."""
     keys = {"default", "kind", "help", "metavar", "names", "least", "choices"} | {
         *("for_page", "fills", "pattern"),
     }
-    _check_table_keys(f"{location}: option {name}", declared, keys)
+    _raise_if_keys_invalid(f"{location}: option {name}", declared, keys)
     default = declared.get("default")
     if name in _SWEPT and "kind" not in declared:
         field = _SWEPT[name]
@@ -198,14 +201,14 @@ def _make_option_field(location: str, name: str, declared: Mapping[str, Any]) ->
         return DeclaredOption(name, Sequence[str], tuple(default), option)
     kind = declared.get("kind", "number" if isinstance(default, int) else "text")
     if kind == "time":
-        option = replace(option, metavar="TIME", parse=parse_seconds)
+        option = replace(option, metavar="TIME", parse=parse_budget_seconds)
         return DeclaredOption(name, float | None, default, option)
     if kind not in _KINDS:
         raise UsageError(f"{location}: option {name}: kind '{kind}' is not known")
     return DeclaredOption(name, _KINDS[kind], default, option)
 
 
-def check_study_request(request: StudyRequest) -> None:
+def raise_if_study_options_invalid(request: StudyRequest) -> None:
     """Raise UsageError for values of options that make no sense."""
     values = request.values
     for name, declared in request.study.content.get("options", {}).items():
@@ -246,7 +249,8 @@ def list_study_sweeps(request: StudyRequest) -> list[StudySweep]:
         sweep
         for combination in combinations
         for entry in content.get("sweeps", ())
-        if (sweep := _make_study_sweep(request, entry, {**values, **dict(combination)})) is not None
+        if (sweep := _make_study_sweep_if_needed(request, entry, {**values, **dict(combination)}))
+        is not None
     ]
     if len({sweep.label for sweep in sweeps}) < len(sweeps):
         raise UsageError(f"{request.study.name}: two sweeps have the same label")
@@ -258,7 +262,7 @@ def _list_variable_values(
 ) -> list[str]:
     """Return the values of a variable: those that an option lists, or those of the file."""
     if isinstance(source, list):
-        return list(dict.fromkeys(_fill_values(text, values) for text in source))
+        return list(dict.fromkeys(_fill_placeholders(text, values) for text in source))
     if source not in values:
         raise UsageError(f"'{source}' is not an option of the study", "Add it to [options]")
     listed = [piece.strip() for piece in (values[source] or "").split(",") if piece.strip()]
@@ -272,7 +276,7 @@ def _list_variable_values(
     return listed
 
 
-def _fill_values(text: str, values: Mapping[str, Any]) -> str:
+def _fill_placeholders(text: str, values: Mapping[str, Any]) -> str:
     """Return the text with values in the place of their names; "" for one that is not given.
     Raises UsageError for a name that is not known."""
     try:
@@ -283,30 +287,30 @@ def _fill_values(text: str, values: Mapping[str, Any]) -> str:
         raise UsageError(f"'{text}': {error} is neither an option nor a variable") from error
 
 
-def _fill_option_words(text: str, values: Mapping[str, Any]) -> tuple[str, ...]:
+def _fill_options_that_have_values(text: str, values: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the words of options, without those whose value is not given."""
     arguments: list[str] = []
     for piece in re.split(r"\s+(?=--)", text.strip()):
         names = [name for _, name, _, _ in Formatter().parse(piece) if name]
         if all(values.get(name, name) not in (None, "") for name in names):
-            arguments += shlex.split(_fill_values(piece, values))
+            arguments += shlex.split(_fill_placeholders(piece, values))
     return tuple(arguments)
 
 
-def _make_study_sweep(
+def _make_study_sweep_if_needed(
     request: StudyRequest, entry: Mapping[str, Any], values: Mapping[str, Any]
 ) -> StudySweep | None:
     """Return a sweep of the file; None where this request does without it."""
     has_program = request.program is not None
-    profiler = _fill_values(entry["profiler"], values)
+    profiler = _fill_placeholders(entry["profiler"], values)
     if profiler == "auto":
-        on_gpu = resolve_device(str(values.get("device") or "auto")) == "cuda"
+        on_gpu = choose_cpu_or_cuda(str(values.get("device") or "auto")) == "cuda"
         profiler = "nsys" if on_gpu and tools.find_program("nsys") else "torch"
     if (profiler == "none" != entry["profiler"]) or (has_program and entry.get("of_workload")):
         return None
     sizes = tuple(values.get("batches") or DEFAULT_BATCHES)
     if "batches" in entry:
-        sizes = parse_batches(_fill_values(entry["batches"], values))
+        sizes = parse_batch_sizes(_fill_placeholders(entry["batches"], values))
     elif "without" in entry and not has_program:
         sizes = tuple(size for size in sizes if size != values.get(entry["without"]))
     if entry.get("quick_ends") and request.quick:
@@ -321,10 +325,12 @@ def _make_study_sweep(
     }
     for name, value in entry.items():
         if name in _SWEPT and name not in request.typed:
-            filled = _fill_values(value, values) if isinstance(value, str) else value
+            filled = _fill_placeholders(value, values) if isinstance(value, str) else value
             sweep_options[name] = int(filled) if name in ("steps", "warmup") else filled
     device, _, also = str(sweep_options.get("device") or "auto").partition(":")
-    arguments = () if has_program else _fill_option_words(entry.get("arguments", ""), values)
+    arguments = (
+        () if has_program else _fill_options_that_have_values(entry.get("arguments", ""), values)
+    )
     if also == "compile":
         arguments = (*arguments, "--compile")
     elif also or entry.get("device"):
@@ -332,7 +338,7 @@ def _make_study_sweep(
     if "more" in entry:
         arguments = (
             *arguments,
-            *shlex.split(values.get(_fill_values(entry["more"], values)) or ""),
+            *shlex.split(values.get(_fill_placeholders(entry["more"], values)) or ""),
         )
     if "sweep_name" in sweep_options:
         sweep_options["sweep_name"] = sweep_options["sweep_name"].replace(":", "_")
@@ -348,11 +354,11 @@ def _make_study_sweep(
         "command_line": request.command_line,
     }
     return StudySweep(
-        _fill_values(entry["label"], {**values, "profiler": profiler}).strip(),
+        _fill_placeholders(entry["label"], {**values, "profiler": profiler}).strip(),
         profiler,
         SweepOptions(**sweep_options),
         (*arguments, *request.words),
-        _fill_values(entry["model"], values) if "model" in entry else None,
+        _fill_placeholders(entry["model"], values) if "model" in entry else None,
         bool(entry.get("results")),
     )
 
@@ -375,7 +381,7 @@ class StudyParts:
 
 def split_study_into_parts(request: StudyRequest) -> StudyParts:
     """Return the study in parts: each sweep, or each share of a bench. Raises UsageError."""
-    check_study_request(request)
+    raise_if_study_options_invalid(request)
     study, values = request.study, request.values
     if bench := study.content.get("bench"):
         number = bench["parts"]
@@ -388,8 +394,8 @@ def split_study_into_parts(request: StudyRequest) -> StudyParts:
         on_cpu = values.get("device") == "cpu"
         labels = [sweep.label for sweep in sweeps if not (sweep.profiler == "ncu" and on_cpu)]
     start = ("study", study.name, "--out", str(request.out))
-    typed = [name for name in request.typed if not study.is_page_option(name, "only")]
-    of_page = [name for name in request.typed if study.is_page_option(name, "only")]
+    typed = [name for name in request.typed if not study.is_option_of_report_page(name, "only")]
+    of_page = [name for name in request.typed if study.is_option_of_report_page(name, "only")]
     options = (*_format_typed_options(request, typed), *(("--quick",) if request.quick else ()))
     program = ("--", *request.program) if request.program else ()
     each = tuple(
@@ -412,7 +418,7 @@ def _format_typed_options(request: StudyRequest, options: Sequence[str]) -> Iter
         is_repeated = isinstance(value, tuple) and field.option.parse is None
         for part in value if is_repeated else (value,):
             yield field.flag
-            if field.option.parse is parse_seconds:
+            if field.option.parse is parse_budget_seconds:
                 yield f"{part:g}s"
             else:
                 yield ",".join(map(str, part)) if isinstance(part, tuple) else str(part)

@@ -26,14 +26,14 @@ from perfctl.orchestrator.launch.sweep.folders import (
     SweepSetting,
     is_run_complete,
     list_run_folders,
-    lock_sweep,
+    lock_sweep_or_setting,
     measure_size_bytes,
-    publish_run_folder,
     read_json_object,
+    rename_partial_run_folder,
     write_json_atomically,
 )
 from perfctl.orchestrator.launch.sweep.request import RunResult, SweepListener, SweepRequest
-from perfctl.orchestrator.options import check_batches
+from perfctl.orchestrator.options import raise_if_invalid_batch_sizes
 from perfctl.workloads.spec import STOPPED_AFTER
 
 RUNS_ON_S = 5.0
@@ -51,7 +51,11 @@ def start_and_retry_failed_startup(
     outcome = start(command.stage)
     # the program left a record
     began = not outcome.exit_code or request.paths.workload_record.exists()
-    if command.retry_on is None or began or not evidence.has_output_line(outcome, command.retry_on):
+    if (
+        command.retry_on is None
+        or began
+        or not evidence.has_matching_output_line(outcome, command.retry_on)
+    ):
         return outcome
     cleared = command.clear() if command.clear is not None else None
     with outcome.stderr.open("a", encoding="utf-8") as log:
@@ -73,11 +77,11 @@ def list_sweep_commands(request: SweepRequest) -> Iterator[tuple[SweepSetting, C
     """Every (setting, command) that the sweep would start, in order."""
     for _ in range(request.repeat):
         for setting in request.settings:
-            for command in request.select_run(setting).build_run_commands():
+            for command in request.make_single_run_request(setting).build_run_commands():
                 yield setting, command
 
 
-def run_settings(request: SweepRequest, listener: SweepListener) -> list[RunResult]:
+def run_incomplete_settings(request: SweepRequest, listener: SweepListener) -> list[RunResult]:
     """Run every setting that is not complete yet. A failure is recorded, and the others
     still run.
 
@@ -86,15 +90,15 @@ def run_settings(request: SweepRequest, listener: SweepListener) -> list[RunResu
     GPU, Interrupted after a signal.
     """
     if request.batches:
-        check_batches(request.batches, "batches", are_distinct=True)
+        raise_if_invalid_batch_sizes(request.batches, "batches", requires_distinct=True)
     results: list[RunResult] = []
     with ExitStack() as locks:
-        locks.enter_context(devices.lock_placements(request.list_places_to_lock()))
+        locks.enter_context(devices.lock_placements(request.list_placements_to_lock()))
         request.folder.mkdir(parents=True, exist_ok=True)
         if request.no_store:
-            create_or_join_record(request)
+            create_or_verify_sweep_record(request)
         else:
-            locks.enter_context(lock_sweep(request.folder))
+            locks.enter_context(lock_sweep_or_setting(request.folder))
             write_json_atomically(request.folder / "sweep.json", _build_sweep_record(request))
         for repeat in range(1, request.repeat + 1):
             failed = {result.setting for result in results if result.status != "ok"}
@@ -109,7 +113,10 @@ def run_settings(request: SweepRequest, listener: SweepListener) -> list[RunResu
 
 
 def _run_settings_in_parallel(
-    request: SweepRequest, settings: tuple[SweepSetting, ...], repeat: int, listener: SweepListener
+    request: SweepRequest,
+    settings: tuple[SweepSetting, ...],
+    repeat_number: int,
+    listener: SweepListener,
 ) -> list[RunResult]:
     """One setting per place at a time; the listener is called from this thread only."""
 
@@ -125,13 +132,13 @@ def _run_settings_in_parallel(
             stopped=lambda result: post(partial(listener.stopped, result)),
         )
         return _run_setting_if_needed(
-            replace(request, places=(placement,)), setting, repeat, posting
+            replace(request, places=(placement,)), setting, repeat_number, posting
         )
 
-    return parallel.run_on_placements(settings, request.places, run_on_placement)
+    return parallel.run_items_on_placements(settings, request.places, run_on_placement)
 
 
-def create_or_join_record(request: SweepRequest) -> None:
+def create_or_verify_sweep_record(request: SweepRequest) -> None:
     """Create the sweep's record, or join a sweep that has one. Raises UsageError when the script
     was edited since: the sweep would mix two programs."""
     record, path = _build_sweep_record(request), request.folder / "sweep.json"
@@ -147,26 +154,28 @@ def create_or_join_record(request: SweepRequest) -> None:
 
 
 def _run_setting_if_needed(
-    request: SweepRequest, setting: SweepSetting, repeat: int, listener: SweepListener
+    request: SweepRequest, setting: SweepSetting, repeat_number: int, listener: SweepListener
 ) -> RunResult:
     """``repeat``: number of the run wanted, from 1; those before it exist already."""
-    with lock_sweep(request.folder, setting) if request.no_store else nullcontext():
+    with lock_sweep_or_setting(request.folder, setting) if request.no_store else nullcontext():
         complete = list(
             takewhile(is_run_complete, list_run_folders(request.folder.absolute(), setting))
         )
-        paths = request.select_run(setting, len(complete) + 1).paths
+        paths = request.make_single_run_request(setting, len(complete) + 1).paths
         if is_run_complete(paths.partial_folder):  # killed between its last byte and its new name
-            publish_run_folder(paths)
+            rename_partial_run_folder(paths)
             complete.append(paths.folder)
-        if len(complete) >= repeat and not request.again:
-            folder = complete[-1 if request.repeat == 1 else repeat - 1]
-            result = RunResult(setting, "ok", None, folder, skipped=True, repeat=repeat)
+        if len(complete) >= repeat_number and not request.again:
+            folder = complete[-1 if request.repeat == 1 else repeat_number - 1]
+            result = RunResult(setting, "ok", None, folder, skipped=True, repeat=repeat_number)
         else:
-            result = _run_and_record(request.select_run(setting, len(complete) + 1), listener)
-            result = replace(result, repeat=repeat)
+            result = _run_and_record(
+                request.make_single_run_request(setting, len(complete) + 1), listener
+            )
+            result = replace(result, repeat=repeat_number)
             record = read_json_object(result.folder / "workload.json") or {}
             steps = record.get("environment", {}).get(STOPPED_AFTER)
-            if steps is not None and setting == request.setting and repeat == 1:
+            if steps is not None and setting == request.setting and repeat_number == 1:
                 listener.noted(
                     f"{record['workload']} stopped after {steps} steps; --to-end runs on"
                 )
@@ -188,24 +197,28 @@ def _run_and_record(request: SweepRequest, listener: SweepListener) -> RunResult
     for command in commands:
         if command.needs is not None and not command.needs.exists():
             break
-        start = partial(_start_command, command, request, listener, len(outcomes))
+        start = partial(_run_command_with_logs, command, request, listener, len(outcomes))
         try:
             outcomes.append(start_and_retry_failed_startup(command, request, start))
         except process_run.StoppedBySignal as stopped:
             outcomes.append(stopped.outcome)
             stop = stop or stopped
             # a job, which cannot be continued, also exports what was cut off
-            if not (request.no_store or evidence.recorded_all_steps(request)):
+            if not (request.no_store or evidence.has_recorded_all_requested_steps(request)):
                 break
-    is_final = stop is None or request.no_store or evidence.recorded_all_steps(request)
+    is_final = (
+        stop is None or request.no_store or evidence.has_recorded_all_requested_steps(request)
+    )
     if not is_final:
         verdict = RunStatus("partial", "interrupted before it was complete")
     else:
-        verdict = _adjust_status_for_stop(request.profiler.judge(request, tuple(outcomes)), stop)
+        verdict = _adjust_status_for_stop(
+            request.profiler.determine_run_status(request, tuple(outcomes)), stop
+        )
     _write_run_record(request, commands, outcomes, verdict)
     shutil.rmtree(paths.scratch, ignore_errors=True)
     if is_final:
-        publish_run_folder(paths)
+        rename_partial_run_folder(paths)
     spent = sum(outcome.duration_ns for outcome in outcomes)
     result = RunResult(
         request.setting, verdict.status, verdict.reason, paths.folder, duration_ns=spent
@@ -231,11 +244,11 @@ def _adjust_status_for_stop(
     return RunStatus("partial", f"{reason}: the profiler report covers the run up to then")
 
 
-def _start_command(
+def _run_command_with_logs(
     command: Command,
     request: SweepRequest,
     listener: SweepListener,
-    number: int,
+    command_index: int,
     stage: str,
 ) -> ProcessOutcome:
     """Start one process. The first writes stdout.log and stderr.log; later ones (exports) have
@@ -244,9 +257,9 @@ def _start_command(
     paths = request.paths
     stdout, stderr = paths.stdout, paths.stderr
     is_noted = bool(
-        number
+        command_index
         or request.program is None
-        or request.stops_early
+        or request.stops_after_measured_steps
         or request.profiler_options.get("duration")
         or request.profiler_options.get("whole")
     )
@@ -255,18 +268,22 @@ def _start_command(
 
     def note_recorded_steps(seconds: float) -> bool:
         nonlocal is_noted, recorded_s
-        if not is_noted and recorded_s > seconds and evidence.recorded_all_steps(request):
+        if (
+            not is_noted
+            and recorded_s > seconds
+            and evidence.has_recorded_all_requested_steps(request)
+        ):
             recorded_s = seconds
         if not is_noted and seconds >= recorded_s + RUNS_ON_S:
             is_noted = True
-            remedy = "" if request.has_ranks else "; --no-to-end stops it"
+            remedy = "" if request.is_rank_launcher else "; --no-to-end stops it"
             listener.noted(
                 f"{request.setting}: all steps are recorded, and {request.workload} runs to its "
                 f"end{remedy}"
             )
         return command.is_recorded(seconds)
 
-    if number:
+    if command_index:
         stdout, stderr = (
             path.with_name(f"{command.stage}-{path.name}") for path in (stdout, stderr)
         )
@@ -277,10 +294,10 @@ def _start_command(
         stderr=stderr,
         timeout_s=request.timeout,
         scratch=paths.scratch,
-        temporary=request.scratch,
+        tmpdir_parent=request.scratch,
         grace_s=request.grace,
-        sampling=None if number else request.make_sampling_settings(command),
-        stall=request.make_stall_rule(command),
+        sampling=None if command_index else request.make_sampling_settings(command),
+        stall_rule=request.make_stall_rule(command),
     )
 
 
@@ -315,7 +332,7 @@ def _write_run_record(
             "artifact": artifact.name if is_written else None,
             "artifact_bytes": measure_size_bytes(artifact) if is_written else None,
             "commands": [command.argv for command in commands],
-            "environment": request.collect_record_facts(commands),
+            "environment": request.collect_run_record_facts(commands),
         },
     )
 
@@ -329,5 +346,5 @@ def _build_sweep_record(request: SweepRequest) -> dict[str, Any]:
         "batches": request.batches,
         "parameters": [setting.parameters for setting in request.settings],
         "host": request.host,
-        "script_sha256": request.program.collect_identity()[-1] if request.program else None,
+        "script_sha256": request.program.list_identity_values()[-1] if request.program else None,
     }

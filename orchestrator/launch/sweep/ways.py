@@ -10,10 +10,10 @@ from importlib.util import find_spec
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.events import SILENT, Events
-from perfctl.orchestrator.launch.catalog import check_sweep_can_start
+from perfctl.orchestrator.launch.catalog import require_tools_and_write_annotator
 from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.sweep.folders import read_json_object
-from perfctl.orchestrator.launch.sweep.options import SweepOptions, resolve_device
+from perfctl.orchestrator.launch.sweep.options import SweepOptions, choose_cpu_or_cuda
 from perfctl.orchestrator.launch.sweep.plan import plan_sweep
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 
@@ -42,7 +42,7 @@ class TrainingWay:
         return self.also if self.also and self.also != "compile" else "fp32"
 
 
-def parse_ways(text: str) -> tuple[TrainingWay, ...]:
+def parse_device_precision_variants(text: str) -> tuple[TrainingWay, ...]:
     """Return the ways of "cpu,cuda:bf16". Raises UsageError naming what makes no sense."""
     ways = []
     for piece in (piece.strip() for piece in text.split(",")):
@@ -62,9 +62,9 @@ def parse_ways(text: str) -> tuple[TrainingWay, ...]:
     return tuple(ways)
 
 
-def choose_default_ways(events: Events = SILENT) -> tuple[TrainingWay, ...]:
+def choose_default_device_variants(events: Events = SILENT) -> tuple[TrainingWay, ...]:
     """Return CPU and GPU; without a GPU the CPU in several ways, with a note that says so."""
-    if resolve_device("auto") == "cuda":
+    if choose_cpu_or_cuda("auto") == "cuda":
         return (TrainingWay("cpu"), TrainingWay("cuda"))
     if _has_cpp_compiler():
         events.note("no GPU here: comparing cpu with cpu:bf16 and cpu:compile")
@@ -80,7 +80,7 @@ def _has_cpp_compiler() -> bool:
     return bool(os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++"))
 
 
-def plan_way_sweep(
+def plan_training_sweep_of_variant(
     way: TrainingWay, epochs: int, options: SweepOptions, arguments: Sequence[str]
 ) -> SweepRequest:
     """Return the sweep of one way, called WORKLOAD_DEVICE[_PRECISION]. Raises UsageError."""
@@ -97,23 +97,23 @@ def plan_way_sweep(
     return plan_sweep(TorchProfiler(), way_options, way_arguments)
 
 
-def check_way_can_run(way: TrainingWay, request: SweepRequest) -> None:
+def raise_if_variant_cannot_run(way: TrainingWay, request: SweepRequest) -> None:
     """Raise UsageError for what cannot run here, and for a folder that holds runs of
     another request."""
-    if way.device == "cuda" and resolve_device("auto") != "cuda":
+    if way.device == "cuda" and choose_cpu_or_cuda("auto") != "cuda":
         remedy = "Omit it, or run it on a machine with a GPU and compare both with `runs`"
         raise UsageError(f"{way.label}: no NVIDIA GPU found", remedy)
     if way.label == "cpu:compile" and not _has_cpp_compiler():
         problem = "cpu:compile needs a C++ compiler, and neither g++ nor clang++ is on PATH"
         raise UsageError(problem, "Install one (Debian: apt-get install g++), or omit it")
     if find_spec("torch") is None:
-        check_sweep_can_start(request)
+        require_tools_and_write_annotator(request)
     record = read_json_object(request.folder / RECORD)
-    if record is not None and record.get("request") != identify_request(request):
+    if record is not None and record.get("request") != compute_default_sweep_name(request):
         problem = f"{request.folder} holds runs of another request ({record.get('command')})"
         raise UsageError(problem, "Choose another `out`, or remove that folder")
 
 
-def identify_request(request: SweepRequest) -> str:
+def compute_default_sweep_name(request: SweepRequest) -> str:
     """Return what tells requests apart that have the same folder."""
     return replace(request, sweep_name=None).name

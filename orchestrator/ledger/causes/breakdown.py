@@ -23,11 +23,11 @@ from perfctl.orchestrator.counts.kernels.grids import (
     GemmShape,
     Grid,
     Tiling,
-    convert_to_winograd_gemm,
+    build_fused_winograd_tiling,
+    convert_to_unfused_winograd_gemm,
     round_up,
-    tile_fused_winograd,
 )
-from perfctl.orchestrator.counts.kernels.names import choose_layer_algorithm
+from perfctl.orchestrator.counts.kernels.names import choose_main_layer_algorithm
 from perfctl.orchestrator.ledger.causes.evidence import (
     KernelGroup,
     Kernels,
@@ -44,10 +44,10 @@ from perfctl.orchestrator.ledger.causes.matching import (
     TRANSFORMED,
     PredictedProducts,
     compute_log_ratio_distance,
-    count_split_sum_additions,
+    count_split_k_additions,
     list_fitting_tilings,
-    predict_from_grids,
-    predict_from_rules,
+    predict_product_flops_from_rules,
+    predict_product_flops_from_tiles,
 )
 
 DIRECT = ("conv", "depthwise")
@@ -100,7 +100,7 @@ class CountBreakdown:
     """Multiply-adds of products onto what is in their output; a part of ``extra``, and not
     of ``seen``."""
 
-    def compute_factor_of_part(self, part: str) -> float:
+    def compute_flop_factor_of_part(self, part: str) -> float:
         """By what factor one part (called, transforms, repeated, summed or extra) makes the parts
         before it grow.
 
@@ -114,15 +114,15 @@ class CountBreakdown:
         return 1 + float(getattr(self, part)) / before if before else 1.0
 
 
-def break_down_count(
-    evidence: RowEvidence, forward: RowEvidence | None, other_layers: int | None = None
+def break_down_executed_flops(
+    evidence: RowEvidence, forward: RowEvidence | None, other_layer_launches: int | None = None
 ) -> CountBreakdown:
     """Return the parts of a row's count.
 
     ``forward``: the same layer's forward row at the same batch size, for a row of its gradients.
-    ``other_layers``: see ``predict_from_grids``.
+    ``other_layers``: see ``predict_product_flops_from_tiles``.
     """
-    if several := _find_products_with_full_shape(evidence):
+    if several := _find_kernels_doing_full_layer(evidence):
         products = tuple(kernel for kernel, _ in several)
         base = sum(2 * multiplies * kernel.launches for kernel, multiplies in several)
         product_flops = sum_multiply_add_flops(products)
@@ -136,36 +136,40 @@ def break_down_count(
             product_flops,
             several=products,
         )
-    repeating = _find_recomputed_forward(evidence, forward)
+    repeating = _find_recomputed_forward_kernels(evidence, forward)
     own_kernels = [
         _convert_sparse_counts_to_dense(kernel)
         for kernel in _remove_repeated_launches(evidence.kernels, repeating)
     ]
-    products = tuple(kernel for kernel in own_kernels if kernel.computes_estimated_products)
+    products = tuple(kernel for kernel in own_kernels if kernel.is_main_product_kernel)
     # a convolution by itself is no product between transforms: theirs was not recorded
     has_own = any(kernel.algorithm.family not in DIRECT for kernel in products) or not products
     roles = ("transform", "offsets") if has_own else ("offsets",)
-    algorithm = choose_layer_algorithm(
+    algorithm = choose_main_layer_algorithm(
         kernel.name
         for kernel in own_kernels
-        if kernel.computes_estimated_products or kernel.algorithm.role in roles
+        if kernel.is_main_product_kernel or kernel.algorithm.role in roles
     )
-    predicted = _predict_products(evidence, own_kernels, algorithm.family, other_layers)
+    predicted = _predict_product_flops(
+        evidence, own_kernels, algorithm.family, other_layer_launches
+    )
     is_transformed = algorithm.family in TRANSFORMED
     # what the products execute beyond multiply-adds: transforms in a fused Winograd kernel, else
     # an epilogue
     fused = tuple(
         kernel for kernel in products if kernel.executed_flops > kernel.multiply_add_flops
     )
-    shapes = () if is_transformed else (*evidence.possible_shapes, *evidence.filter_shapes)
-    sums = [
-        (kernel, fadd) for kernel in fused if (fadd := count_split_sum_additions(kernel, shapes))
-    ]
+    shapes = (
+        ()
+        if is_transformed
+        else (*evidence.verified_product_shapes, *evidence.unverified_weight_gradient_shapes)
+    )
+    sums = [(kernel, fadd) for kernel in fused if (fadd := count_split_k_additions(kernel, shapes))]
     added = sum(fadd for _, fadd in sums)
     within = sum_executed_flops(fused) - sum_multiply_add_flops(fused) - added
     epilogue = 0.0 if is_transformed else within + predicted.onto
     summing = tuple(kernel for kernel in own_kernels if kernel.algorithm.role == "reduction")
-    helpers = [kernel for kernel in own_kernels if not kernel.computes_estimated_products]
+    helpers = [kernel for kernel in own_kernels if not kernel.is_main_product_kernel]
     transforming = tuple(kernel for kernel in helpers if kernel.algorithm.family in TRANSFORMED)
     extras = tuple(kernel for kernel in helpers if kernel not in (*transforming, *summing))
     return CountBreakdown(
@@ -215,14 +219,14 @@ def _remove_repeated_launches(
     return [*(kernel for kernel in kernels if kernel.name_and_grid not in repeated), *reduced]
 
 
-def _predict_products(
+def _predict_product_flops(
     evidence: RowEvidence,
     own_kernels: Sequence[KernelGroup],
     family: str | None,
-    other_layers: int | None,
+    other_layer_launches: int | None,
 ) -> PredictedProducts:
     """Return the products as tiles and transforms say; the estimated ones if nothing is known."""
-    products = [kernel for kernel in own_kernels if kernel.computes_estimated_products]
+    products = [kernel for kernel in own_kernels if kernel.is_main_product_kernel]
     is_gradient = evidence.row.direction != "forward"
     # next to one gradient by Fourier transforms, another's product
     is_mixed = family == "fft" and is_gradient
@@ -238,24 +242,27 @@ def _predict_products(
     )
     beside = sum_multiply_add_flops(products) - tensor if is_all else 0.0
     nothing = PredictedProducts(evidence.estimated_flops, (), 0.0, beside)
-    predicted = predict_from_grids(evidence, plain, other_layers) or nothing
-    if family in TRANSFORMED and (ruled := predict_from_rules(evidence, products)) is not None:
+    predicted = predict_product_flops_from_tiles(evidence, plain, other_layer_launches) or nothing
+    if (
+        family in TRANSFORMED
+        and (ruled := predict_product_flops_from_rules(evidence, products)) is not None
+    ):
         return ruled
     if family == "fft":
         is_trial = len(products) > evidence.estimated_product_count
         base = predicted if is_mixed and not is_trial else nothing
-        flops, rules = _predict_fourier(evidence, own_kernels, base)
+        flops, rules = _predict_fft_flops(evidence, own_kernels, base)
     elif family == "winograd" and (
         not predicted.rules
         or (is_gradient and _count_winograd_products(own_kernels, evidence.calls) > 1)
     ):
-        flops, rules = _predict_winograd(evidence, own_kernels)
+        flops, rules = _predict_winograd_flops(evidence, own_kernels)
     else:
         return predicted
     return predicted._replace(flops=flops, rules=rules)
 
 
-def _find_recomputed_forward(evidence: RowEvidence, forward: RowEvidence | None) -> Kernels:
+def _find_recomputed_forward_kernels(evidence: RowEvidence, forward: RowEvidence | None) -> Kernels:
     """Return forward's kernels that ran again among the gradients' own; () unless others suffice
     for the gradients.
 
@@ -266,7 +273,7 @@ def _find_recomputed_forward(evidence: RowEvidence, forward: RowEvidence | None)
     if (
         forward is None
         or evidence.row.direction == "forward"
-        or _find_products_with_full_shape(forward)
+        or _find_kernels_doing_full_layer(forward)
     ):
         return ()
     products = forward.product_kernels
@@ -281,7 +288,7 @@ def _find_recomputed_forward(evidence: RowEvidence, forward: RowEvidence | None)
         for kernel in evidence.kernels
         if kernel.launches >= before.get(kernel.name_and_grid, float("inf"))
     }
-    if not any(kernel.computes_estimated_products for kernel in repeated.values()):
+    if not any(kernel.is_main_product_kernel for kernel in repeated.values()):
         return ()
     if any(kernel.name_and_grid not in repeated for kernel in products):
         return ()
@@ -290,7 +297,7 @@ def _find_recomputed_forward(evidence: RowEvidence, forward: RowEvidence | None)
     gradients, launches = evidence.estimated_product_count, count_launches(products)
     least_work = less * evidence.estimated_flops / max(gradients, 1)
     if not any(
-        kernel.computes_estimated_products and kernel.algorithm.family == "attention"
+        kernel.is_main_product_kernel and kernel.algorithm.family == "attention"
         for kernel in evidence.kernels
     ):
         # attention of several products has two in backward for each of forward; steps and calls
@@ -317,16 +324,16 @@ def _find_recomputed_forward(evidence: RowEvidence, forward: RowEvidence | None)
     return tuple(repeated.values()) if suffice else ()
 
 
-def _find_products_with_full_shape(evidence: RowEvidence) -> tuple[tuple[KernelGroup, float], ...]:
+def _find_kernels_doing_full_layer(evidence: RowEvidence) -> tuple[tuple[KernelGroup, float], ...]:
     """Return (kernel, multiplies that its name, its grid and the shape predict) of products that
     each do the complete layer."""
     if (
         evidence.row.direction != "forward"
-        or len(evidence.possible_shapes) != 1
+        or len(evidence.verified_product_shapes) != 1
         or evidence.calls != 1
     ):
         return ()
-    (shape,) = evidence.possible_shapes
+    (shape,) = evidence.verified_product_shapes
     is_tried = evidence.environment.get("cudnn_benchmark") == "on"
     is_dense = not isinstance(shape, ConvShape) or shape.groups == 1
     complete: list[tuple[KernelGroup, float]] = []
@@ -346,7 +353,7 @@ def _find_products_with_full_shape(evidence: RowEvidence) -> tuple[tuple[KernelG
             elif algorithm.family in DIRECT:
                 predicted = shape.macs
             elif COMPLEX_PRODUCT.search(kernel.name):
-                predicted = _count_complex_multiplies(evidence, kernel, shape)
+                predicted = _count_fft_product_multiplies(evidence, kernel, shape)
         if TEMPLATE in kernel.name and isinstance(shape, GemmShape):
             predicted = predicted or shape.macs
         if (
@@ -362,7 +369,7 @@ def _find_products_with_full_shape(evidence: RowEvidence) -> tuple[tuple[KernelG
     return tuple(complete) if len(complete) > 1 and is_all else ()
 
 
-def _count_complex_multiplies(
+def _count_fft_product_multiplies(
     evidence: RowEvidence, kernel: KernelGroup, shape: ConvShape
 ) -> float:
     """Return the multiplies of a product between Fourier transforms of forward, in complete blocks,
@@ -370,7 +377,7 @@ def _count_complex_multiplies(
     sizes = (match for item in evidence.kernels if (match := _FFT_TILE.search(item.name)))
     for size in {int(match[1]) for match in sizes}:
         if size >= max(shape.kernel_h, shape.kernel_w):
-            (product,) = _list_fourier_products(evidence, shape, size).values()
+            (product,) = _list_fft_gemm_shapes(evidence, shape, size).values()
             if blocks := _count_padded_fourier_multiplies(kernel, product):
                 return blocks
     return 0
@@ -383,7 +390,7 @@ def count_winograd_multiplies(shape: ConvShape, m: int, r: int) -> float:
     return tiles * (m + r - 1) ** 2 * shape.in_channels * shape.out_channels / shape.groups
 
 
-def _predict_winograd(
+def _predict_winograd_flops(
     evidence: RowEvidence, own_kernels: Sequence[KernelGroup]
 ) -> tuple[float, tuple[str, ...]]:
     """Return the FLOPs of F(m x m, r x r) and their rule: (m + r - 1)^2 multiplies for m^2 outputs
@@ -396,14 +403,16 @@ def _predict_winograd(
     m, r = sizes
     share = ((m + r - 1) / (m * r)) ** 2
     rule = f"{m + r - 1}^2 multiplies in place of {m}^2 x {r}^2"
-    shape = next(iter([*evidence.possible_shapes, *evidence.unverified_shapes]), None)
+    shape = next(
+        iter([*evidence.verified_product_shapes, *evidence.unverified_input_gradient_shapes]), None
+    )
     if isinstance(shape, ConvShape) and (shape.kernel_h, shape.kernel_w) == (r, r):
         share = count_winograd_multiplies(shape, m, r) / shape.macs
         rule += ", including tiles at the edge"
         blocks = (kernel.algorithm.winograd_block for kernel in own_kernels)
         block = next((block for block in blocks if block), None)
         if block is not None and sizes == (2, 3) and shape.groups == 1:
-            share = tile_fused_winograd(shape, block).padded_macs / shape.macs
+            share = build_fused_winograd_tiling(shape, block).padded_macs / shape.macs
             rule += f" and blocks of {' x '.join(map(str, block))} tiles filled"
         for kernel in own_kernels if sizes == (4, 3) and shape.groups == 1 else ():
             # the product between the transforms, whichever batch ran: one side of its grid has
@@ -414,7 +423,7 @@ def _predict_winograd(
                 kernel.algorithm.family == "gemm",
             )
             if not (
-                kernel.computes_estimated_products
+                kernel.is_main_product_kernel
                 and is_gemm
                 and tile
                 and grid
@@ -422,7 +431,10 @@ def _predict_winograd(
             ):
                 continue
             sides = _find_tile_orientations(grid, tile, shape.out_channels)
-            cuts = [Tiling(convert_to_winograd_gemm(shape), side, step=tile[2]) for side in sides]
+            cuts = [
+                Tiling(convert_to_unfused_winograd_gemm(shape), side, step=tile[2])
+                for side in sides
+            ]
             if len({cut.padded_macs for cut in cuts}) > 1:
                 return evidence.estimated_flops, ()  # how many channels are padded is not known
             if cuts:
@@ -468,12 +480,12 @@ def has_grid_of_other_channels(kernel: KernelGroup, shape: Shape | None) -> bool
     return not (fits_grid and _find_k_padding_step(depth, shape.in_channels // shape.groups))
 
 
-def _find_k_padding_step(counted: float, depth: int) -> int | None:
+def _find_k_padding_step(counted_depth: float, depth: int) -> int | None:
     """Return the step to whose multiple a sum is padded, so that it is as deep as counted."""
     steps = (
         step
         for step in (1, *DEPTH_STEPS)
-        if compute_log_ratio_distance(counted, round_up(depth, step)) < EXACT
+        if compute_log_ratio_distance(counted_depth, round_up(depth, step)) < EXACT
     )
     return next(steps, None)
 
@@ -484,17 +496,17 @@ def _count_winograd_products(own_kernels: Sequence[KernelGroup], calls: int) -> 
     winograds = (
         kernel
         for kernel in own_kernels
-        if (kernel.computes_estimated_products and kernel.algorithm.family == "winograd")
+        if (kernel.is_main_product_kernel and kernel.algorithm.family == "winograd")
         or (
-            not kernel.computes_estimated_products
+            not kernel.is_main_product_kernel
             and "output" in kernel.name.lower().partition("winograd")[2]
         )
     )
     return sum(min(kernel.launches / calls, 1) for kernel in winograds)
 
 
-def _predict_fourier(
-    evidence: RowEvidence, own_kernels: Sequence[KernelGroup], plain: PredictedProducts
+def _predict_fft_flops(
+    evidence: RowEvidence, own_kernels: Sequence[KernelGroup], other_products: PredictedProducts
 ) -> tuple[float, tuple[str, ...]]:
     """Return the FLOPs and rules of t x (t/2 + 1) complex products of 4 multiply-adds for the
     (t - r + 1)^2 outputs of a tile of t x t points.
@@ -506,10 +518,12 @@ def _predict_fourier(
     shape, t = evidence.forward, int(size[1]) if size else 0
     if not isinstance(shape, ConvShape) or t < max(shape.kernel_h, shape.kernel_w):
         return evidence.estimated_flops, ()
-    products = _list_fourier_products(evidence, shape, t)
+    products = _list_fft_gemm_shapes(evidence, shape, t)
     papers = {call.direction: call.flops or 0 for call in evidence.row.calls}
-    flops, rules = plain.flops, list(plain.rules)
-    for direction, blocks in _find_fourier_multiplies(evidence, own_kernels, products).items():
+    flops, rules = other_products.flops, list(other_products.rules)
+    for direction, blocks in _find_fft_multiplies_by_direction(
+        evidence, own_kernels, products
+    ).items():
         product = products[direction]
         flops += 2 * evidence.calls * (blocks or product.macs * COMPLEX)
         flops -= evidence.estimated_flops * papers[direction] / sum(papers.values())
@@ -517,22 +531,24 @@ def _predict_fourier(
         rule = f"{tiles:,} tiles of {t} x {t} points, {t} x {t // 2 + 1} complex products each"
         rules.append(f"{rule}, in complete blocks" if blocks else rule)
     return (
-        (flops, tuple(rules)) if len(rules) > len(plain.rules) else (evidence.estimated_flops, ())
+        (flops, tuple(rules))
+        if len(rules) > len(other_products.rules)
+        else (evidence.estimated_flops, ())
     )
 
 
-def _list_fourier_products(
-    evidence: RowEvidence, shape: ConvShape, t: int
+def _list_fft_gemm_shapes(
+    evidence: RowEvidence, shape: ConvShape, tile_size: int
 ) -> Mapping[str, GemmShape]:
     """Return direction -> the product at each point of a tile, of each group, for the
     estimated ones whose tiles are known."""
-    points = shape.groups * t * (t // 2 + 1)
+    points = shape.groups * tile_size * (tile_size // 2 + 1)
     outputs, inputs = shape.out_channels // shape.groups, shape.in_channels // shape.groups
     # tiles over the outputs, and over the inputs
     tiles, input_tiles = (
         shape.batch
-        * ceil(height / (t - shape.kernel_h + 1))
-        * ceil(width / (t - shape.kernel_w + 1))
+        * ceil(height / (tile_size - shape.kernel_h + 1))
+        * ceil(width / (tile_size - shape.kernel_w + 1))
         for height, width in ((shape.out_h, shape.out_w), evidence.image or (0, 0))
     )
     products = {
@@ -546,7 +562,7 @@ def _list_fourier_products(
     return {direction: product for direction, product in products.items() if direction in estimated}
 
 
-def _find_fourier_multiplies(
+def _find_fft_multiplies_by_direction(
     evidence: RowEvidence, own_kernels: Sequence[KernelGroup], products: Mapping[str, GemmShape]
 ) -> Mapping[str, int | None]:
     """Return direction -> multiplies in complete blocks (None: not known), of the products that run
@@ -554,12 +570,12 @@ def _find_fourier_multiplies(
     complexes = [
         kernel
         for kernel in own_kernels
-        if kernel.computes_estimated_products and COMPLEX_PRODUCT.search(kernel.name)
+        if kernel.is_main_product_kernel and COMPLEX_PRODUCT.search(kernel.name)
     ]
     kernels = [
         kernel
         for kernel in own_kernels
-        if kernel.computes_estimated_products and (kernel.grid or kernel in complexes)
+        if kernel.is_main_product_kernel and (kernel.grid or kernel in complexes)
     ]
     if evidence.row.direction == "forward":
         multiplies = (

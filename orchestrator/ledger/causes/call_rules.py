@@ -20,9 +20,9 @@ from perfctl.orchestrator.ledger.causes.evidence import (
 )
 from perfctl.orchestrator.ledger.causes.matching import (
     can_grids_fit_shape,
-    can_parts_need_all_tiles,
-    has_grid_of_shape,
-    list_part_counts,
+    can_part_need_all_tiles,
+    has_grid_matching_row_shape,
+    list_divisors_above_1,
 )
 from perfctl.orchestrator.ledger.causes.rule import (
     Cause,
@@ -99,9 +99,11 @@ class CommonFactor:
         return not self.of_gradients or evidence.row.direction != "forward"
 
 
-def list_whole_step_causes(steps: Mapping[int, Sequence[CommonFactor]]) -> list[Cause]:
+def list_whole_step_causes(factors_by_batch: Mapping[int, Sequence[CommonFactor]]) -> list[Cause]:
     """Return one cause for each factor of the complete sweep; its rows have the factor."""
-    every = sorted((step for common in steps.values() for step in common), key=attrgetter("batch"))
+    every = sorted(
+        (step for common in factors_by_batch.values() for step in common), key=attrgetter("batch")
+    )
     by_factor = group_by(every, lambda step: (step.reason, step.confidence, round(step.factor, 3)))
     causes = []
     for *other_steps, step in by_factor.values():
@@ -111,7 +113,9 @@ def list_whole_step_causes(steps: Mapping[int, Sequence[CommonFactor]]) -> list[
     return causes
 
 
-def count_calls_by_launches(evidence: RowEvidence, products: Sequence[KernelGroup]) -> int | None:
+def infer_layer_calls_from_launches(
+    evidence: RowEvidence, products: Sequence[KernelGroup]
+) -> int | None:
     """Return how often each product was launched for once in the estimate; None if they differ, or
     if launches may be parts.
 
@@ -146,7 +150,7 @@ def count_estimated_products(evidence: RowEvidence) -> int:
     return products * (2 if evidence.row.direction == "forward" else 4)
 
 
-def detect_extra_calls(case: RowCase, all_layers: int = 1) -> Cause | None:
+def detect_extra_calls(case: RowCase, calls_of_all_layers: int = 1) -> Cause | None:
     """The layer ran more often than the step needs it.
 
     Evidence  launches of each product, and grids that match the complete layer; without grids, a
@@ -158,13 +162,13 @@ def detect_extra_calls(case: RowCase, all_layers: int = 1) -> Cause | None:
 
     ``all_layers``: how often all layers ran.
     """
-    runs = _count_forward_runs(case) or count_calls_by_launches(
-        case.evidence, _select_products(case, all_layers)
+    runs = _count_forward_runs_matching_gradients(case) or infer_layer_calls_from_launches(
+        case.evidence, _select_product_kernels(case, calls_of_all_layers)
     )
-    return _propose_extra_calls(case, runs, all_layers, all_layers)
+    return _propose_extra_calls(case, runs, calls_of_all_layers, calls_of_all_layers)
 
 
-def detect_extra_gradients(case: RowCase, all_layers: int = 1) -> Cause | None:
+def detect_extra_gradients(case: RowCase, calls_of_all_layers: int = 1) -> Cause | None:
     """The gradients of a layer ran more often than its forward: double backward, or several losses.
 
     Evidence  launches of the gradients' products, and of forward's.
@@ -172,30 +176,36 @@ def detect_extra_gradients(case: RowCase, all_layers: int = 1) -> Cause | None:
     Silent    if forward ran as often, and as for extra calls.
     Fix       as for extra calls.
     """
-    forward = _count_forward_runs(case)
+    forward = _count_forward_runs_matching_gradients(case)
     runs = (
-        count_calls_by_launches(case.evidence, _select_products(case, all_layers))
+        infer_layer_calls_from_launches(
+            case.evidence, _select_product_kernels(case, calls_of_all_layers)
+        )
         if forward
         else None
     )
-    return _propose_extra_calls(case, runs, max(forward or 0, all_layers), all_layers)
+    return _propose_extra_calls(
+        case, runs, max(forward or 0, calls_of_all_layers), calls_of_all_layers
+    )
 
 
-def _select_products(case: RowCase, all_layers: int) -> Kernels:
-    return case.evidence.product_kernels if all_layers > 1 else case.breakdown.products
+def _select_product_kernels(case: RowCase, calls_of_all_layers: int) -> Kernels:
+    return case.evidence.product_kernels if calls_of_all_layers > 1 else case.breakdown.products
 
 
-def _count_forward_runs(case: RowCase) -> int | None:
+def _count_forward_runs_matching_gradients(case: RowCase) -> int | None:
     """Return how often forward of a gradients' layer ran, if the gradients ran as often or a
     multiple of it."""
     forward = case.forward_row if case.evidence.row.direction != "forward" else None
-    forward_runs = count_calls_by_launches(forward, forward.product_kernels) if forward else None
-    runs = count_calls_by_launches(case.evidence, case.breakdown.products)
+    forward_runs = (
+        infer_layer_calls_from_launches(forward, forward.product_kernels) if forward else None
+    )
+    runs = infer_layer_calls_from_launches(case.evidence, case.breakdown.products)
     return forward_runs if forward_runs and runs and runs % forward_runs == 0 else None
 
 
 def _propose_extra_calls(
-    case: RowCase, runs: int | None, expected: int, all_layers: int
+    case: RowCase, runs: int | None, expected: int, calls_of_all_layers: int
 ) -> Cause | None:
     """Return the cause of ``runs`` instead of ``expected`` launches, which other causes explain."""
     parts, evidence = case.breakdown, case.evidence
@@ -207,9 +217,9 @@ def _propose_extra_calls(
         or runs // expected < 2
     ):
         return None
-    number, products = runs // expected, _select_products(case, all_layers)
-    launched = count_calls_by_launches(evidence, products)
-    if not launched or (parts.several and all_layers == 1):
+    number, products = runs // expected, _select_product_kernels(case, calls_of_all_layers)
+    launched = infer_layer_calls_from_launches(evidence, products)
+    if not launched or (parts.several and calls_of_all_layers == 1):
         return None
     matched, counted = parts.called > 0, None
     if not matched:  # without a matching grid, the count must be a multiple
@@ -222,13 +232,13 @@ def _propose_extra_calls(
             return None
     parts_of = (
         count
-        for count in list_part_counts(launched)
-        if can_parts_need_all_tiles(evidence, products, count)
+        for count in list_divisors_above_1(launched)
+        if can_part_need_all_tiles(evidence, products, count)
     )
     split = max(parts_of, default=0)
-    forward = _count_forward_runs(case)
-    gradients = forward is not None and number * max(forward, all_layers) == launched
-    return case.propose_cause(
+    forward = _count_forward_runs_matching_gradients(case)
+    gradients = forward is not None and number * max(forward, calls_of_all_layers) == launched
+    return case.make_cause_unless_contradicted(
         "extra calls",
         None if split else float(number),
         products,
@@ -242,14 +252,14 @@ def _propose_extra_calls(
         launches=count_launches(products),
         needed=count_estimated_products(evidence),
         number=number,  # of the launches, what no other cause explains
-        all_layers=all_layers if all_layers > 1 else None,
-        accumulates=all_layers == 1 and evidence.mode != "infer",
+        all_layers=calls_of_all_layers if calls_of_all_layers > 1 else None,
+        accumulates=calls_of_all_layers == 1 and evidence.mode != "infer",
         parts=split,
         may_be_trials=evidence.environment.get("cudnn_benchmark") != "off",
     )
 
 
-def find_whole_step_factors(candidates: Candidates) -> Mapping[int, Sequence[CommonFactor]]:
+def find_common_factors_by_batch(candidates: Candidates) -> Mapping[int, Sequence[CommonFactor]]:
     """Return what all rows of a batch size have in common, by batch size.
 
     Evidence  launches: every kernel of every product was launched N times or a multiple, at least
@@ -269,7 +279,7 @@ def find_whole_step_factors(candidates: Candidates) -> Mapping[int, Sequence[Com
             batch, [case.evidence for case, _ in rows]
         )
         counted = _find_whole_step_factor_from_counts(
-            batch, [row for row in rows if _has_exact_count(row[0])], launched
+            batch, [row for row in rows if _has_exact_multiply_add_count(row[0])], launched
         )
         both = [*launched, *([counted] if counted else [])]
         # N launches of 1/N of the work are the estimated work
@@ -297,7 +307,9 @@ def _find_whole_step_factors_from_launches(
             CommonFactor(batch, number, number, "launches", by_launches=True, details=details)
         )
     repeats = _compute_launch_count_gcd(gradients, gradients)
-    exact = sum(count_calls_by_launches(row, row.product_kernels) == number for row in forward)
+    exact = sum(
+        infer_layer_calls_from_launches(row, row.product_kernels) == number for row in forward
+    )
     if exact > 1 and repeats > number and repeats % number == 0:
         factor = repeats // number
         repeated = CommonFactor(batch, factor, factor, "gradient launches", by_launches=True)
@@ -305,20 +317,22 @@ def _find_whole_step_factors_from_launches(
     return steps
 
 
-def _compute_launch_count_gcd(rows: Sequence[RowEvidence], over: Sequence[RowEvidence]) -> int:
+def _compute_launch_count_gcd(rows: Sequence[RowEvidence], all_rows: Sequence[RowEvidence]) -> int:
     """Return how often all rows ran their products, if at least two layers ran them exactly this
     often; otherwise 1."""
-    multiples = {row.row_key: count_calls_by_launches(row, row.product_kernels) for row in over}
+    multiples = {
+        row.row_key: infer_layer_calls_from_launches(row, row.product_kernels) for row in all_rows
+    }
     number = gcd(*(multiple for row in rows if (multiple := multiples[row.row_key])))
     exact = {layer for (_, layer, _), multiple in multiples.items() if multiple == number}
     # N steps launch each kernel N times; kernels tried once each do not
     differ = number and any(
-        kernel.launches % number for row in over for kernel in row.product_kernels
+        kernel.launches % number for row in all_rows for kernel in row.product_kernels
     )
     return number if number and len(exact) > 1 and not differ else 1
 
 
-def _has_exact_count(case: RowCase) -> bool:
+def _has_exact_multiply_add_count(case: RowCase) -> bool:
     """Return whether the row has a complete count of multiply-adds. How many lanes of an HFMA2 were
     used is not known, so its count may be off by 2."""
     evidence = case.evidence
@@ -330,7 +344,7 @@ def _has_exact_count(case: RowCase) -> bool:
     return bool(case.ratio) and not (evidence.row.executed.lower_bound or halves or other_batch)
 
 
-def _compute_ratio_left_after_causes(
+def _compute_ratios_left_after_causes(
     case: RowCase, causes: Iterable[Cause], launched: Iterable[CommonFactor]
 ) -> tuple[float, float, float, float]:
     """Return what the launches leave of the ratio: after all causes but rivals, after none, after
@@ -356,7 +370,7 @@ def _find_whole_step_factor_from_counts(
     if not rows:
         return None
     remaining = [
-        (case, _compute_ratio_left_after_causes(case, causes, launched)) for case, causes in rows
+        (case, _compute_ratios_left_after_causes(case, causes, launched)) for case, causes in rows
     ]
     factor = median(unexplained for _, (unexplained, _, _, _) in remaining)
     evidences = [case.evidence for case, _ in rows]
@@ -375,7 +389,7 @@ def _find_whole_step_factor_from_counts(
         error = min(error, abs(log(number)) / 4)
     layers = {case.evidence.row.layer for case, _ in rows}
     is_few = len(rows) < ROWS_MIN or len(layers) < LAYERS_MIN
-    if len(layers) < 2 or (is_few and not _is_one_rank(evidences, number)):
+    if len(layers) < 2 or (is_few and not _is_recorded_as_single_rank(evidences, number)):
         return None
     agreeing = [
         case.evidence
@@ -389,7 +403,7 @@ def _find_whole_step_factor_from_counts(
     return _explain_common_factor(batch, number, share, agreeing, launched, steps)
 
 
-def _is_one_rank(rows: Sequence[RowEvidence], factor: float, runs: int = 1) -> bool:
+def _is_recorded_as_single_rank(rows: Sequence[RowEvidence], factor: float, runs: int = 1) -> bool:
     """Return whether the run was recorded as one of 1 / factor ranks, each of whose batches is in
     ``runs`` parts."""
     worlds = {row.environment.get("world_size") for row in rows}
@@ -421,7 +435,7 @@ def _explain_common_factor(
         "may_be_sparse": may_be_sparse,
     }
     placed = {(row.launched.devices, row.launched.processes) for row in rows}
-    multiples = [count_calls_by_launches(row, row.product_kernels) for row in rows]
+    multiples = [infer_layer_calls_from_launches(row, row.product_kernels) for row in rows]
     if factor > 1 and not launched and number in multiples:
         return None  # some were launched as often, and others not
     ((devices, processes), *other_places) = placed
@@ -438,11 +452,11 @@ def _explain_common_factor(
     samples = round(batch * factor)
     # rows with grids that only their own batch has, less those that only the other batch has
     votes = sum(
-        has_grid_of_shape(row)
-        - (has_grid_of_shape(row.replace_profiled_batch(samples)) if samples else 0)
+        has_grid_matching_row_shape(row)
+        - (has_grid_matching_row_shape(row.replace_profiled_batch(samples)) if samples else 0)
         for row in rows
     )
-    if _is_one_rank(rows, factor, runs):
+    if _is_recorded_as_single_rank(rows, factor, runs):
         number = round(1 / factor / runs)
         # how often each product ran for ``samples`` each
         details |= {"part": 1 / number, "runs": runs if runs > 1 else 0}

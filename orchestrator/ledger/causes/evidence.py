@@ -16,7 +16,7 @@ from perfctl.orchestrator.counts.counters.sums import (
     PATHS,
     PIPE_TENSOR,
     add_counts_from_rates,
-    choose_half_weights,
+    choose_half_instruction_flop_weights,
     sum_tensor_operations,
 )
 from perfctl.orchestrator.counts.counters.work import find_sm_count
@@ -24,9 +24,13 @@ from perfctl.orchestrator.counts.derived.records import LaunchWork
 from perfctl.orchestrator.counts.figure import Figure, sum_figures
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape, Grid
 from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise_kernel
-from perfctl.orchestrator.counts.kernels.pairing import is_in_layers, list_counted_layers
-from perfctl.orchestrator.estimate.flops.engine import BACKWARD, is_fused_only
-from perfctl.orchestrator.ledger.causes.layer_shapes import LayerShapes, Shape, read_layer_shapes
+from perfctl.orchestrator.counts.kernels.pairing import is_layer_selected, list_ncu_layer_filter
+from perfctl.orchestrator.estimate.flops.engine import BACKWARD, is_fused_kernel_recomputation
+from perfctl.orchestrator.ledger.causes.layer_shapes import (
+    LayerShapes,
+    Shape,
+    read_single_product_layer_shapes,
+)
 from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.ledger.prepared import DerivedRun, PreparedRun, Study
 from perfctl.orchestrator.ledger.timing import Key
@@ -85,7 +89,7 @@ class KernelGroup:
         return replace(self, launches=launches, counts=counts, flops=flops, tensor=tensor)
 
     @cached_property
-    def computes_estimated_products(self) -> bool:
+    def is_main_product_kernel(self) -> bool:
         """True when it computes multiply-adds of the paper count."""
         return self.algorithm.role == "main" and self.algorithm.family in PRODUCTS
 
@@ -167,23 +171,25 @@ class RowEvidence(LayerShapes):
     def estimated_flops(self) -> float:
         """Estimated FLOPs of the batch that was profiled; 0 when there are none, or a formula
         is missing."""
-        value = self.row.whole_estimate or 0
+        value = self.row.complete_estimated_flops or 0
         return value * self.seen_batch / self.row.batch_size_or_one if self.seen_batch else value
 
     @cached_property
     def estimated_product_count(self) -> int:
         """Products of one call that the estimate has: both gradients of a layer are two. The scores
         that a fused attention computes again are no product of their own."""
-        return sum(1 for call in self.row.calls if call.flops and not is_fused_only(call))
+        return sum(
+            1 for call in self.row.calls if call.flops and not is_fused_kernel_recomputation(call)
+        )
 
-    def sum_raw_count(self, count: str) -> float | None:
+    def sum_raw_counter_over_kernels(self, count: str) -> float | None:
         """Return the sum of one raw count over the row's kernels; None when no kernel has it."""
         counts = [kernel.counts[count] for kernel in self.kernels if count in kernel.counts]
         return sum(counts) if counts else None
 
     @cached_property
     def product_kernels(self) -> Kernels:
-        return tuple(kernel for kernel in self.kernels if kernel.computes_estimated_products)
+        return tuple(kernel for kernel in self.kernels if kernel.is_main_product_kernel)
 
     def replace_profiled_batch(self, batch: int) -> RowEvidence:
         """The same evidence, read as a profile of batch size ``batch``."""
@@ -195,7 +201,7 @@ class RowEvidence(LayerShapes):
         return replace(self, seen_batch=batch, forward=forward)
 
     @cached_property
-    def possible_shapes(self) -> tuple[Shape, ...]:
+    def verified_product_shapes(self) -> tuple[Shape, ...]:
         """Shapes that its products may have; a convolution's gradients have no verified grid."""
         forward = self.forward
         if forward is not None and self.row.direction == "forward":
@@ -210,40 +216,42 @@ class RowEvidence(LayerShapes):
         return tuple(shape for direction, shape in both.items() if direction in calls)
 
     @cached_property
-    def unverified_shapes(self) -> tuple[Shape, ...]:
+    def unverified_input_gradient_shapes(self) -> tuple[Shape, ...]:
         """A convolution's gradient of its input is one with the channels exchanged; no measurement
         verified its grid."""
         if self.transposed is not None:
-            return self._get_gradient_convolution("grad_input", self.transposed)
-        forwards = self._get_gradient_convolution("grad_input", self.forward)
-        return tuple(forward.input_gradient for forward in forwards if forward.same_size)
-
-    @cached_property
-    def filter_shapes(self) -> tuple[GemmShape, ...]:
-        """A convolution's gradient of its filter sums over all outputs; no measurement verified its
-        grid either."""
+            return self._select_convolution_with_gradient("grad_input", self.transposed)
+        forwards = self._select_convolution_with_gradient("grad_input", self.forward)
         return tuple(
-            forward.weight_gradient
-            for forward in self._get_gradient_convolution("grad_weight", self.forward)
+            forward.input_gradient_for_equal_sizes for forward in forwards if forward.same_size
         )
 
     @cached_property
-    def launch_works(self) -> tuple[LaunchWork, ...]:
+    def unverified_weight_gradient_shapes(self) -> tuple[GemmShape, ...]:
+        """A convolution's gradient of its filter sums over all outputs; no measurement verified its
+        grid either."""
+        return tuple(
+            forward.weight_gradient_gemm
+            for forward in self._select_convolution_with_gradient("grad_weight", self.forward)
+        )
+
+    @cached_property
+    def estimated_product_works(self) -> tuple[LaunchWork, ...]:
         """What each estimated product computes, for the rules of counts/."""
-        works = [LaunchWork(shape) for shape in self.possible_shapes]
+        works = [LaunchWork(shape) for shape in self.verified_product_shapes]
         for forward in (
-            self._get_gradient_convolution("grad_input", self.forward) if self.image else ()
+            self._select_convolution_with_gradient("grad_input", self.forward) if self.image else ()
         ):
             height, width = self.image or (0, 0)
-            shape = replace(forward.input_gradient, out_h=height, out_w=width)
+            shape = replace(forward.input_gradient_for_equal_sizes, out_h=height, out_w=width)
             works.append(LaunchWork(shape, direction="grad_input", forward=forward))
         works += [
-            LaunchWork(forward.weight_gradient, direction="grad_weight", forward=forward)
-            for forward in self._get_gradient_convolution("grad_weight", self.forward)
+            LaunchWork(forward.weight_gradient_gemm, direction="grad_weight", forward=forward)
+            for forward in self._select_convolution_with_gradient("grad_weight", self.forward)
         ]
         return tuple(works)
 
-    def _get_gradient_convolution(
+    def _select_convolution_with_gradient(
         self, gradient: str, shape: Shape | None
     ) -> tuple[ConvShape, ...]:
         """Return the convolution of a row whose estimate has this gradient; () for other rows."""
@@ -263,14 +271,14 @@ class EvidenceTable(dict[Place, RowEvidence]):
         return group_by(rows, lambda evidence: (evidence.row.key[0], evidence.row.direction))
 
     @cached_property
-    def rows_along_sweep(self) -> Mapping[tuple[str, str], Sequence[RowEvidence]]:
+    def rows_with_kernels_by_batch(self) -> Mapping[tuple[str, str], Sequence[RowEvidence]]:
         """(layer, direction) -> its rows with kernels, by batch size."""
         rows = sorted(self.values(), key=lambda evidence: evidence.row.batch_size_or_one)
         with_kernels = (evidence for evidence in rows if evidence.kernels)
         return group_by(with_kernels, lambda evidence: evidence.row_key[1:])
 
     @cached_property
-    def _product_launches_by_layer(self) -> Mapping[int | str, Mapping[str, int]]:
+    def _launch_gcd_by_batch_layer(self) -> Mapping[int | str, Mapping[str, int]]:
         """Batch size -> layer -> how often it launched each of its products at least."""
         launches: dict[int | str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         for (batch, layer, _), evidence in self.items():
@@ -280,13 +288,13 @@ class EvidenceTable(dict[Place, RowEvidence]):
                 launches[batch][layer] = gcd(launches[batch][layer], number)
         return launches
 
-    def count_product_launches_of_other_layers(self, batch: int | str, layer: str) -> int:
+    def compute_launch_gcd_excluding_layer(self, batch: int | str, layer: str) -> int:
         """Return how often each product of the layers other than ``layer`` was launched at least;
         1 without any."""
-        launches = self._product_launches_by_layer.get(batch, {})
+        launches = self._launch_gcd_by_batch_layer.get(batch, {})
         return gcd(*(times for other, times in launches.items() if other != layer)) or 1
 
-    def find_shared_batch(self, row_key: Place) -> int | None:
+    def infer_batch_from_other_layers(self, row_key: Place) -> int | None:
         """Return the batch of which most rows of other layers have the FLOPs, of the same direction
         or of all, if it is another than theirs."""
         batch, layer, direction = row_key
@@ -301,13 +309,15 @@ class EvidenceTable(dict[Place, RowEvidence]):
                 if row.row.layer != layer and row.row.ratio and not row.row.executed.lower_bound
             ]
             middle = median(ratio for _, ratio in rows) if rows else 1.0
-            alike = [layer for layer, ratio in rows if is_same_count(ratio, middle)]
+            alike = [
+                layer for layer, ratio in rows if is_same_count_within_tolerance(ratio, middle)
+            ]
             samples = round(batch * middle)
             if (
                 len(alike) >= max(SHARED_ROWS_MIN, len(rows) / 2)
                 and len(set(alike)) > 1
                 and samples not in (0, batch)
-                and is_same_count(batch * middle, samples)
+                and is_same_count_within_tolerance(batch * middle, samples)
             ):
                 return samples
         return None
@@ -331,7 +341,7 @@ Loose = Mapping[int, Kernels]
 say steps)."""
 
 
-def is_same_count(first: float, second: float) -> bool:
+def is_same_count_within_tolerance(first: float, second: float) -> bool:
     """Return whether two counts differ by no more than steps of one run do."""
     return abs(log(first / second)) < log(STEPS_RATIO_MAX)
 
@@ -351,7 +361,7 @@ def sum_executed_flops(kernels: Iterable[KernelGroup]) -> float:
     return sum(kernel.executed_flops for kernel in kernels)
 
 
-def collect_row_evidence(
+def collect_row_evidence_and_unattributed(
     study: Study, ledger: Ledger
 ) -> tuple[EvidenceTable, Mapping[int | str, Kernels]]:
     """Return the evidence of each ledger row with estimated products or recomputation, and the
@@ -360,14 +370,20 @@ def collect_row_evidence(
     loose = {}
     batches = {}
     for batch in study.prepared_batches:
-        counting, size = batch.counting_run, batch.batch or 1
+        counting, size = batch.counted_or_derived_run, batch.batch or 1
         kernels = group_kernels_by_row(counting) if counting else {}
-        launched = find_launch_places(counting) if counting else {}
+        launched = find_devices_processes_step_flops(counting) if counting else {}
         loose[size] = tuple(kernels.get(None, ()))
-        narrowed = list_counted_layers(counting.run) if counting and any(kernels) else None
-        batches[size] = counting, kernels, read_layer_shapes(batch.recorded_ops), narrowed, launched
+        narrowed = list_ncu_layer_filter(counting.run) if counting and any(kernels) else None
+        batches[size] = (
+            counting,
+            kernels,
+            read_single_product_layer_shapes(batch.recorded_ops),
+            narrowed,
+            launched,
+        )
     for row in ledger.rows:
-        if not row.layer or not (row.whole_estimate or row.direction == "recompute"):
+        if not row.layer or not (row.complete_estimated_flops or row.direction == "recompute"):
             continue
         counting, kernels, facts, narrowed, launched = batches[row.key[0]]
         run = counting.run if counting else None
@@ -376,7 +392,7 @@ def collect_row_evidence(
             tuple(kernels.get((row.layer, row.direction), ())),
             run.report.environment if run else {},
             run.precision if run else None,
-            profiled=narrowed is not None and is_in_layers(row.layer, narrowed),
+            profiled=narrowed is not None and is_layer_selected(row.layer, narrowed),
             left_out=_explain_left_out_kernels(run) if run else None,
             ncu=(run.profiler_version or run.report.tool_version) if run else None,
             ours=run is not None and run.origin == "measured",
@@ -398,7 +414,7 @@ def _explain_left_out_kernels(run: Run) -> str | None:
     return f"ncu excluded launches ({filters})" if filters else None
 
 
-def find_launch_places(run: PreparedRun) -> dict[Key | None, LaunchPlaces]:
+def find_devices_processes_step_flops(run: PreparedRun) -> dict[Key | None, LaunchPlaces]:
     """Return where and when the kernels of each (layer, direction) ran."""
     steps = sorted({kernel.step for kernel, _ in run.measured_launches if kernel.step is not None})
     flops: dict[Key | None, dict[int | None, float]] = defaultdict(lambda: dict.fromkeys(steps, 0))
@@ -434,7 +450,7 @@ def _build_kernel_groups(run: PreparedRun) -> dict[Key | None, list[KernelGroup]
         if id(values) not in short_counts:
             has_sums_only = all(name.endswith(".sum") for name in values)
             sums = values if has_sums_only else add_counts_from_rates(values, sms)[0]
-            short_counts[id(values)] = _shorten_counter_names(sums)
+            short_counts[id(values)] = _select_and_shorten_counters(sums)
     counts = {launch: short_counts[id(values)] for launch, values in run.values.items()}
     groups: dict[Key | None, dict[tuple[str, Grid | None], list[Kernel]]] = defaultdict(
         lambda: defaultdict(list)
@@ -485,7 +501,9 @@ def _build_kernel_group(
         counts,
         sum_figures([item.total for item in flops], divide_by=steps),
         sum_figures([item.tensor for item in flops], divide_by=steps),
-        choose_half_weights(run.values[counted[0]], version)["hfma"] if counted else 2,
+        choose_half_instruction_flop_weights(run.values[counted[0]], version)["hfma"]
+        if counted
+        else 2,
         tuple(dict.fromkeys(derived[launch].rule for launch in launches if launch in derived)),
         cluster,
     )
@@ -508,7 +526,7 @@ def _build_uncounted_group(
     )
 
 
-def _shorten_counter_names(values: Mapping[str, float | None]) -> dict[str, float]:
+def _select_and_shorten_counters(values: Mapping[str, float | None]) -> dict[str, float]:
     """Return short names of counters -> their values, of those that have one."""
     counts: dict[str, float] = {}
     for name, value in values.items():

@@ -26,7 +26,7 @@ ONE_PRODUCT_FAMILIES = {"conv", "winograd", "gemm", "fft", "depthwise"}
 """Families whose kernels compute one gradient each."""
 
 
-def _get_gradient_flops(case: RowCase) -> Mapping[str, float]:
+def _get_estimated_flops_by_gradient(case: RowCase) -> Mapping[str, float]:
     """Return gradient -> estimated FLOPs, of a row of backward."""
     estimates: dict[str, float] = defaultdict(float)
     for call in case.evidence.row.calls:
@@ -36,7 +36,7 @@ def _get_gradient_flops(case: RowCase) -> Mapping[str, float]:
     return {direction: flops * scale for direction, flops in estimates.items()}
 
 
-def _find_gradient_kernels(case: RowCase) -> Kernels:
+def _select_single_gradient_kernels(case: RowCase) -> Kernels:
     """Return the products of a backward row if each computes one gradient; () if they may be parts
     of something else."""
     evidence = case.evidence
@@ -48,11 +48,11 @@ def _find_gradient_kernels(case: RowCase) -> Kernels:
     return case.breakdown.products
 
 
-def _computes_one_gradient(kernel: KernelGroup, flops: float) -> bool:
+def _computes_single_gradient(kernel: KernelGroup, gradient_flops: float) -> bool:
     """Return whether each launch of the kernel executes about the FLOPs of one gradient."""
     return (
         kernel.multiply_add_flops > 0
-        and abs(log(kernel.multiply_add_flops / kernel.launches / flops)) < CLOSE
+        and abs(log(kernel.multiply_add_flops / kernel.launches / gradient_flops)) < CLOSE
     )
 
 
@@ -66,7 +66,10 @@ def detect_missing_gradient(case: RowCase) -> Cause | None:
               factor.
     Fix       look among the kernels outside of layers.
     """
-    estimates, products = _get_gradient_flops(case), _find_gradient_kernels(case)
+    estimates, products = (
+        _get_estimated_flops_by_gradient(case),
+        _select_single_gradient_kernels(case),
+    )
     if len(estimates) != 2 or len(products) != 1:
         return None
     (kernel,) = products
@@ -75,7 +78,7 @@ def detect_missing_gradient(case: RowCase) -> Cause | None:
     if kernel.algorithm.family == "winograd":
         return None
     (missing,) = set(estimates) - {present}
-    return case.propose_cause(
+    return case.make_cause_unless_contradicted(
         "gradient missing",
         estimates[present] / sum(estimates.values()),
         products,
@@ -88,7 +91,7 @@ def detect_missing_gradient(case: RowCase) -> Cause | None:
         ),
         gradient=missing if named_pass else None,
         outside=sum(
-            other.computes_estimated_products and _computes_one_gradient(other, estimates[missing])
+            other.is_main_product_kernel and _computes_single_gradient(other, estimates[missing])
             for other in case.unattributed_kernels
         ),
     )
@@ -103,7 +106,10 @@ def detect_needless_gradient(case: RowCase) -> Cause | None:
               and if another layer lacks such a gradient, whose kernel it is.
     Fix       check ``requires_grad`` of the network's input.
     """
-    estimates, products = _get_gradient_flops(case), _find_gradient_kernels(case)
+    estimates, products = (
+        _get_estimated_flops_by_gradient(case),
+        _select_single_gradient_kernels(case),
+    )
     named_kernels = [kernel for kernel in products if kernel.algorithm.direction == "grad_input"]
     if (
         set(estimates) != {"grad_weight"}
@@ -135,10 +141,12 @@ def detect_needless_gradient(case: RowCase) -> Cause | None:
         launches=ExpectedNumber(count_launches(named_kernels), 1),
         gradients_only=named_kernels[0].multiply_add_flops / estimated,
     )
-    return case.propose_cause("needless gradient", 2.0, named_kernels, implies, flops=estimated)
+    return case.make_cause_unless_contradicted(
+        "needless gradient", 2.0, named_kernels, implies, flops=estimated
+    )
 
 
-def detect_gradient_trials(case: RowCase) -> Cause | None:
+def detect_algorithm_trials_in_gradients(case: RowCase) -> Cause | None:
     """Several kernels each compute the same gradient: cuDNN was trying them out.
 
     Evidence  kernels of different names with the multiply-adds of one gradient, which their names
@@ -147,7 +155,10 @@ def detect_gradient_trials(case: RowCase) -> Cause | None:
     Silent    if cudnn.benchmark was off, or one kernel was launched twice.
     Fix       warm up outside of the profiled steps, or turn it off.
     """
-    estimates, products = _get_gradient_flops(case), _find_gradient_kernels(case)
+    estimates, products = (
+        _get_estimated_flops_by_gradient(case),
+        _select_single_gradient_kernels(case),
+    )
     by_direction = group_by(products, lambda kernel: kernel.algorithm.direction or "")
     if not estimates or set(by_direction) != set(estimates):
         return None
@@ -156,10 +167,10 @@ def detect_gradient_trials(case: RowCase) -> Cause | None:
     if not repeated or any(len(by_direction[direction]) == 1 for direction in repeated):
         return None
     for direction, kernels in by_direction.items():
-        if not all(_computes_one_gradient(kernel, estimates[direction]) for kernel in kernels):
+        if not all(_computes_single_gradient(kernel, estimates[direction]) for kernel in kernels):
             return None
     executed = sum(estimates[direction] * count for direction, count in runs.items())
-    return case.propose_cause(
+    return case.make_cause_unless_contradicted(
         "several algorithms",
         executed / sum(estimates.values()),
         products,
@@ -171,7 +182,7 @@ def detect_gradient_trials(case: RowCase) -> Cause | None:
     )
 
 
-def detect_inserted_zeros(case: RowCase) -> Cause | None:
+def detect_strided_conv_gradient_zeros(case: RowCase) -> Cause | None:
     """The input gradient of a strided convolution runs over every input: most factors are zeros.
 
     Evidence  the kernel's name, and its count, which is that of a product over every input, within
@@ -181,10 +192,10 @@ def detect_inserted_zeros(case: RowCase) -> Cause | None:
               kernel's tile would execute more.
     Fix       none; the estimate leaves the inserted zeros out.
     """
-    estimates, full = _get_gradient_flops(case), case.evidence.upsampled
+    estimates, full = _get_estimated_flops_by_gradient(case), case.evidence.upsampled
     own_products = [
         kernel
-        for kernel in _find_gradient_kernels(case)
+        for kernel in _select_single_gradient_kernels(case)
         if kernel.algorithm.direction == "grad_input"
     ]
     if full is None or "grad_input" not in estimates or len(own_products) != 1:
@@ -202,8 +213,8 @@ def detect_inserted_zeros(case: RowCase) -> Cause | None:
         depth = forward.out_channels * forward.kernel_h * forward.kernel_w
         positions = int(full) // (2 * forward.in_channels * depth)
         product = GemmShape(positions, forward.in_channels, depth)
-    padded = _compute_padded_gradient_flops(own_products[0], forward, estimated)
-    return case.propose_cause(
+    padded = _compute_padded_input_gradient_flops(own_products[0], forward, estimated)
+    return case.make_cause_unless_contradicted(
         "zeros inserted",
         (both - estimated + full) / both,
         own_products,
@@ -218,7 +229,7 @@ def detect_inserted_zeros(case: RowCase) -> Cause | None:
     ) or (
         None
         if padded == estimated
-        else case.propose_cause(
+        else case.make_cause_unless_contradicted(
             "tile padding",
             (both - estimated + padded) / both,
             own_products,
@@ -233,16 +244,18 @@ def detect_inserted_zeros(case: RowCase) -> Cause | None:
     )
 
 
-def _compute_padded_gradient_flops(kernel: KernelGroup, forward: object, estimated: float) -> float:
+def _compute_padded_input_gradient_flops(
+    kernel: KernelGroup, forward_shape: object, estimated: float
+) -> float:
     """Return the FLOPs of the gradient of an input whose channels fill one tile; ``estimated`` if
     no name states it."""
     tile = kernel.algorithm.tile
-    if not isinstance(forward, ConvShape) or forward.groups > 1 or not tile:
+    if not isinstance(forward_shape, ConvShape) or forward_shape.groups > 1 or not tile:
         return estimated
-    return estimated * round_up(forward.in_channels, tile[1]) / forward.in_channels
+    return estimated * round_up(forward_shape.in_channels, tile[1]) / forward_shape.in_channels
 
 
-def detect_recomputation_by_other_kernel(case: RowCase) -> Cause | None:
+def detect_recomputed_forward_other_kernel(case: RowCase) -> Cause | None:
     """Forward ran again in backward, by another kernel than the first time.
 
     Evidence  a forward kernel, by its name, next to the named kernels of all gradients.
@@ -252,8 +265,8 @@ def detect_recomputation_by_other_kernel(case: RowCase) -> Cause | None:
     """
     forward, estimates, products = (
         case.forward_row,
-        _get_gradient_flops(case),
-        _find_gradient_kernels(case),
+        _get_estimated_flops_by_gradient(case),
+        _select_single_gradient_kernels(case),
     )
     other_products = [kernel for kernel in products if kernel.algorithm.direction not in estimates]
     named_passes = {kernel.algorithm.direction for kernel in products} & set(estimates)
@@ -272,7 +285,7 @@ def detect_recomputation_by_other_kernel(case: RowCase) -> Cause | None:
     if kernel.multiply_add_flops / forward.estimated_flops <= LEAST_MULTIPLIES:
         return None
     is_direct = kernel.algorithm.family != "winograd"
-    return case.propose_cause(
+    return case.make_cause_unless_contradicted(
         "recomputation",
         1 + kernel.executed_flops / case.evidence.estimated_flops,
         other_products,
@@ -291,7 +304,7 @@ def detect_recomputation_by_other_kernel(case: RowCase) -> Cause | None:
     )
 
 
-def detect_recomputation(case: RowCase) -> Cause | None:
+def detect_forward_recomputation(case: RowCase) -> Cause | None:
     """Forward's kernels run once more in backward (activation checkpointing), or as a direction of
     its own.
 
@@ -307,7 +320,7 @@ def detect_recomputation(case: RowCase) -> Cause | None:
         return None
     evidence, parts, row = case.evidence, case.breakdown, case.evidence.row
     if row.direction == "recompute" and case.executed_flops:
-        return case.propose_cause(
+        return case.make_cause_unless_contradicted(
             "recomputation",
             None,
             evidence.product_kernels,
@@ -318,7 +331,7 @@ def detect_recomputation(case: RowCase) -> Cause | None:
         )
     if not parts.repeated:
         return None
-    factor = parts.compute_factor_of_part("repeated")
+    factor = parts.compute_flop_factor_of_part("repeated")
     if parts.called and parts.seen:
         # further launches of all products, of which grids may show only some
         factor = 1 + parts.repeated / parts.seen
@@ -326,7 +339,7 @@ def detect_recomputation(case: RowCase) -> Cause | None:
     has_no_shape = forward is not None and forward.forward is None and parts.seen > 0
     unclear = has_no_shape and not parts.called and log(parts.seen / parts.estimated) > EXACT
     if row.executed.lower_bound or unclear:
-        return case.propose_cause(
+        return case.make_cause_unless_contradicted(
             "recomputation",
             None,
             parts.repeating,
@@ -348,7 +361,7 @@ def detect_recomputation(case: RowCase) -> Cause | None:
         kernel.algorithm.direction == "grad_input" for kernel in evidence.product_kernels
     )
     may_be_gradient = evidence.forward is not None and "grad_input" not in gradients
-    return case.propose_cause(
+    return case.make_cause_unless_contradicted(
         "recomputation",
         factor,
         parts.repeating,

@@ -2,7 +2,7 @@
 
 A rule is a function from a ``RowCase`` (one ledger row) to a candidate or None. Rules about
 the complete sweep are in ``window_rules`` and ``study_rules``. Several rules may apply to a row;
-their factors multiply, and ``confirm_causes`` drops those that the count refutes.
+their factors multiply, and ``drop_refuted_and_rank_causes`` drops those that the count refutes.
 """
 
 from __future__ import annotations
@@ -21,14 +21,18 @@ from perfctl.orchestrator.ledger.causes import (
     tensor_rules,
     window_rules,
 )
-from perfctl.orchestrator.ledger.causes.evidence import EvidenceTable, Place, collect_row_evidence
+from perfctl.orchestrator.ledger.causes.evidence import (
+    EvidenceTable,
+    Place,
+    collect_row_evidence_and_unattributed,
+)
 from perfctl.orchestrator.ledger.causes.rule import (
     Cause,
     Implications,
     RowCase,
-    compute_explained_share,
+    compute_explained_gap_share,
     deviates_from_one,
-    get_gap_ratio,
+    get_ratio_unless_lower_bound,
 )
 from perfctl.orchestrator.ledger.expected import FORMULA
 from perfctl.orchestrator.ledger.ledger import Ledger
@@ -38,15 +42,15 @@ from perfctl.records.run import Point
 Rule = Callable[[RowCase], Cause | None]
 
 ROW_RULES: tuple[Rule, ...] = (
-    window_rules.detect_wrong_window,
-    missing_rules.detect_fadd_alone,
+    window_rules.detect_counts_from_other_batch,
+    missing_rules.detect_fadd_without_ffma,
     missing_rules.detect_missing_counters,
     missing_rules.detect_zero_flops,
-    missing_rules.detect_missing_direction,
+    missing_rules.detect_direction_without_kernels,
     tensor_rules.detect_tensor_cores,
-    tensor_rules.detect_three_tf32,
-    tensor_rules.detect_sparsity,
-    tensor_rules.detect_constant_moves,
+    tensor_rules.detect_fp32_emulated_by_3xtf32,
+    tensor_rules.detect_structured_sparsity,
+    tensor_rules.detect_hfma2_constant_moves,
     row_rules.detect_several_algorithms,
     row_rules.detect_winograd,
     row_rules.detect_fourier,
@@ -57,28 +61,28 @@ ROW_RULES: tuple[Rule, ...] = (
     call_rules.detect_extra_gradients,
     shape_rules.detect_causal_mask,
     shape_rules.detect_attention_tiles,
-    shape_rules.detect_other_size,
+    shape_rules.detect_other_product_size,
     shape_rules.detect_groups_as_dense,
-    shape_rules.detect_skipped_border,
+    shape_rules.detect_skipped_padding_taps,
     shape_rules.detect_swapped_layers,
-    row_rules.detect_shared_kernel,
+    row_rules.detect_kernel_shared_by_layers,
     gradient_rules.detect_missing_gradient,
     gradient_rules.detect_needless_gradient,
-    gradient_rules.detect_inserted_zeros,
-    gradient_rules.detect_gradient_trials,
-    gradient_rules.detect_recomputation,
-    gradient_rules.detect_recomputation_by_other_kernel,
+    gradient_rules.detect_strided_conv_gradient_zeros,
+    gradient_rules.detect_algorithm_trials_in_gradients,
+    gradient_rules.detect_forward_recomputation,
+    gradient_rules.detect_recomputed_forward_other_kernel,
     row_rules.detect_split_k,
     row_rules.detect_layout_and_epilogue,
 )
 """All rules about one row. A new one is a function and a name here."""
 
 FORMULA_RULES: tuple[Rule, ...] = (
-    missing_rules.detect_fadd_alone,
+    missing_rules.detect_fadd_without_ffma,
     missing_rules.detect_missing_counters,
     missing_rules.detect_zero_flops,
     tensor_rules.detect_tensor_cores,
-    tensor_rules.detect_constant_moves,
+    tensor_rules.detect_hfma2_constant_moves,
 )
 """Rules of ROW_RULES that hold for a formula of the user's which is no matrix product."""
 
@@ -115,22 +119,24 @@ class StudyCauses:
         return self.rows.get((batch or 1, layer, direction), _NO_CAUSES)
 
 
-def find_study_causes(
-    study: Study, ledger: Ledger, parts: Sequence[Study] | None = None
+def find_study_flop_gap_causes(
+    study: Study, ledger: Ledger, related_studies: Sequence[Study] | None = None
 ) -> StudyCauses:
     """Return all causes of a study; none for a report without estimated layers.
 
     ``parts``: the studies of the same sweep that it is read with, itself among them; empty if
     another of them has their causes. By default it is read alone.
     """
-    parts = (study,) if parts is None else parts
-    slips = study_rules.find_formula_slips(study, ledger)
-    table, all_loose = collect_row_evidence(study, ledger)
+    related_studies = (study,) if related_studies is None else related_studies
+    slips = study_rules.find_formula_mistakes_by_row(study, ledger)
+    table, all_loose = collect_row_evidence_and_unattributed(study, ledger)
     # what concerns the sweep as a whole is about batch sizes
-    sized = EvidenceTable({row_key: row for row_key, row in table.items() if row.row.has_size})
+    sized = EvidenceTable(
+        {row_key: row for row_key, row in table.items() if row.row.has_no_sweep_parameters}
+    )
     loose = {size: kernels for size, kernels in all_loose.items() if isinstance(size, int)}
-    window = window_rules.find_constant_window(sized, loose)
-    sized = EvidenceTable(_set_batch_of_constant_window(window, sized))
+    window = window_rules.find_work_constant_across_batches(sized, loose)
+    sized = EvidenceTable(_reread_evidence_with_window_batch(window, sized))
     table = EvidenceTable({**table, **sized})
     candidates = []
     for evidence in table.values():
@@ -143,31 +149,35 @@ def find_study_causes(
             rivals = {*call_rules.RIVALS} - {"swapped layers"}
             proposed = [cause for cause in proposed if cause.rule not in rivals]
         candidates.append((case, proposed))
-    rows_of_steps = (pair for pair in candidates if pair[0].evidence.row.has_size)
-    steps = call_rules.find_whole_step_factors(
+    rows_of_steps = (pair for pair in candidates if pair[0].evidence.row.has_no_sweep_parameters)
+    steps = call_rules.find_common_factors_by_batch(
         [pair for pair in rows_of_steps if pair[0].evidence.row.kind != FORMULA]
     )
     rows: dict[Place, RowCauses] = {}
     for case, proposed in candidates:
         row = case.evidence.row
-        is_judged = case.ratio and row.has_size and row.kind != FORMULA
+        is_judged = case.ratio and row.has_no_sweep_parameters and row.kind != FORMULA
         common = steps.get(row.batch_size_or_one, ()) if is_judged else ()
-        causes = confirm_causes(case, _apply_whole_step_factors(case, proposed, common))
-        unexplained = compute_unexplained_share(get_gap_ratio(case.evidence), causes)
+        causes = drop_refuted_and_rank_causes(
+            case, _replace_causes_by_common_factors(case, proposed, common)
+        )
+        unexplained = compute_unexplained_gap_share(
+            get_ratio_unless_lower_bound(case.evidence), causes
+        )
         if causes or unexplained is not None:
             rows[case.evidence.row_key] = RowCauses(causes, unexplained)
     for row in ledger.rows:
         if slip := slips.get(id(row)):
-            explained = replace(slip, explained=compute_explained_share(row.ratio, slip.factor))
+            explained = replace(slip, explained=compute_explained_gap_share(row.ratio, slip.factor))
             rows[row.key] = RowCauses((explained,), 0.0)
     sweep = (
-        *window_rules.list_window_causes(window),
+        *window_rules.list_constant_work_causes(window),
         *call_rules.list_whole_step_causes(steps),
-        *study_rules.list_flat_time_causes(study, ledger, window),
-        *window_rules.list_unattributed_fadd_causes(sized, loose),
+        *study_rules.list_constant_time_causes(study, ledger, window),
+        *window_rules.list_fadd_without_ffma_causes(sized, loose),
         *study_rules.list_wrong_hand_estimates(study),
-        *study_rules.list_different_gpu_causes(parts),
-        *study_rules.list_less_time_causes(parts),
+        *study_rules.list_different_gpu_causes(related_studies),
+        *study_rules.list_work_time_contradiction_causes(related_studies),
         *missing_rules.list_missing_direction_causes(sized, loose),
         *study_rules.list_algorithm_switches(sized),
     )
@@ -176,7 +186,7 @@ def find_study_causes(
     return StudyCauses(rows, sweep, window)
 
 
-def _set_batch_of_constant_window(
+def _reread_evidence_with_window_batch(
     window: window_rules.ConstantWindow | None, table: EvidenceTable
 ) -> EvidenceTable:
     """Return the evidence, read as a profile of the batch size that explains the window."""
@@ -192,14 +202,14 @@ def _set_batch_of_constant_window(
     )
 
 
-def _apply_whole_step_factors(
-    case: RowCase, candidates: Sequence[Cause], steps: Iterable[call_rules.CommonFactor]
+def _replace_causes_by_common_factors(
+    case: RowCase, candidates: Sequence[Cause], common_factors: Iterable[call_rules.CommonFactor]
 ) -> Sequence[Cause]:
     """Return the candidates of a row, with the factor of all rows in place of its rivals."""
-    steps = [step for step in steps if step.applies_to_row(case.evidence)]
-    if not steps:
+    common_factors = [step for step in common_factors if step.applies_to_row(case.evidence)]
+    if not common_factors:
         return candidates
-    launched = prod(step.number for step in steps if step.by_launches)
+    launched = prod(step.number for step in common_factors if step.by_launches)
     step_rules = (
         (call_rules.detect_extra_calls, call_rules.detect_extra_gradients) if launched > 1 else ()
     )
@@ -209,28 +219,28 @@ def _apply_whole_step_factors(
         *(rule(case, launched) for rule in step_rules),
         # last: if a half-filled tile fits as well, the cause of all rows stays
         *(
-            case.propose_cause(
+            case.make_cause_unless_contradicted(
                 "whole step",
                 step.factor,
-                implies=Implications(is_stated=step.confidence != "plausible", changes=True),
+                implications=Implications(is_stated=step.confidence != "plausible", changes=True),
                 variant=step.reason,
                 **step.sentence_facts,
             )
-            for step in steps
+            for step in common_factors
         ),
     ]
     return [cause for cause in proposed if cause is not None]
 
 
-def confirm_causes(case: RowCase, candidates: Iterable[Cause]) -> tuple[Cause, ...]:
+def drop_refuted_and_rank_causes(case: RowCase, candidates: Iterable[Cause]) -> tuple[Cause, ...]:
     """Return the candidates that the row's count does not refute, the strongest first.
 
     Each gets the share of the gap that it explains.
     """
     causes = []
     for cause in candidates:
-        is_named = cause.factor is not None and case.is_worth_naming(cause.factor)
-        share = compute_explained_share(case.ratio, cause.factor) if is_named else None
+        is_named = cause.factor is not None and case.is_factor_significant(cause.factor)
+        share = compute_explained_gap_share(case.ratio, cause.factor) if is_named else None
         causes.append(replace(cause, explained=share))
     remaining = drop_refuted_causes(case.ratio, causes)
     return tuple(
@@ -238,7 +248,7 @@ def confirm_causes(case: RowCase, candidates: Iterable[Cause]) -> tuple[Cause, .
     )
 
 
-def compute_unexplained_share(ratio: float | None, causes: Iterable[Cause]) -> float | None:
+def compute_unexplained_gap_share(ratio: float | None, causes: Iterable[Cause]) -> float | None:
     """Return the share (0..1) of the gap that all factors together leave; None without a gap or a
     count, and if several algorithms ran of which not all were counted: they are the cause, and how
     much of the gap they explain is not known."""
@@ -246,7 +256,7 @@ def compute_unexplained_share(ratio: float | None, causes: Iterable[Cause]) -> f
     if any(cause.rule == "several algorithms" and cause.factor is None for cause in causes):
         return None
     factor = prod(cause.factor for cause in causes if cause.factor is not None)
-    share = compute_explained_share(ratio, factor)
+    share = compute_explained_gap_share(ratio, factor)
     return None if share is None else 1 - share
 
 

@@ -8,16 +8,16 @@ from math import prod
 
 from perfctl.orchestrator.counts.derived.records import AttentionShape
 from perfctl.orchestrator.counts.derived.run import (
-    compute_inside_share,
-    list_products,
-    read_conv_shape,
+    compute_macs_share_inside_image,
+    list_gemm_conv_attention_work,
+    read_forward_conv2d_shape,
 )
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.estimate.flops.formulas import (
     CONVOLUTIONS,
     LINEAR,
-    get_left_factor,
-    get_shape,
+    get_left_factor_shape,
+    get_shape_or_empty,
 )
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.paper import OpShape
@@ -50,7 +50,7 @@ class LayerShapes:
     """Of a layer that calls attention once: forward, and backward."""
 
 
-def read_layer_shapes(ops: Collection[OpShape]) -> dict[str, LayerShapes]:
+def read_single_product_layer_shapes(ops: Collection[OpShape]) -> dict[str, LayerShapes]:
     """Return layer -> facts of its product in the forward pass, for layers that run exactly one,
     however often."""
     products = (
@@ -68,7 +68,7 @@ def read_layer_shapes(ops: Collection[OpShape]) -> dict[str, LayerShapes]:
     shapes = [
         (op.layer, work.shape)
         for op in ops
-        for work in list_products(op)
+        for work in list_gemm_conv_attention_work(op)
         if isinstance(work.shape, AttentionShape) and op.calls == 1
     ]
     for layer, pairs in group_by(shapes, lambda pair: pair[0]).items():
@@ -81,12 +81,12 @@ def read_layer_shapes(ops: Collection[OpShape]) -> dict[str, LayerShapes]:
 def _read_operator_shapes(op: OpShape) -> LayerShapes:
     """Return the facts of a convolution, a Linear layer, or attention with a causal mask."""
     source, weight, output = (
-        get_shape(op.inputs, 0),
-        get_shape(op.inputs, 1),
-        get_shape(op.outputs, 0),
+        get_shape_or_empty(op.inputs, 0),
+        get_shape_or_empty(op.inputs, 1),
+        get_shape_or_empty(op.outputs, 0),
     )
     if op.op in LINEAR:
-        left_shape = get_left_factor(op)
+        left_shape = get_left_factor_shape(op)
         is_known = bool(left_shape and output)
         product = GemmShape(prod(output[:-1]), output[-1], left_shape[-1]) if is_known else None
         return LayerShapes(forward=product, calls=op.calls)
@@ -94,20 +94,23 @@ def _read_operator_shapes(op: OpShape) -> LayerShapes:
         # of attention: queries and keys
         is_known = len(source) > 2 and len(weight) > 2 and "scores" not in op.attributes
         return LayerShapes(causal=(source[-2], weight[-2]) if is_known else None)
-    forward, stride = read_conv_shape(op, source, weight, output), op.attributes.get("stride")
+    forward, stride = (
+        read_forward_conv2d_shape(op, source, weight, output),
+        op.attributes.get("stride"),
+    )
     strides = set(stride) if isinstance(stride, (list, tuple)) else set()
     upsampled = None
     is_transposed, transposed = op.attributes.get("transposed"), None
     is_plain = not is_transposed and len(source) == len(weight) == 4
     if is_transposed:
         plain_op = replace(op, attributes={**op.attributes, "transposed": False})
-        transposed = read_conv_shape(plain_op, output, weight, source)
+        transposed = read_forward_conv2d_shape(plain_op, output, weight, source)
     if is_plain and strides and strides != {1}:
         upsampled = 2.0 * op.calls * source[0] * prod(source[2:]) * prod(weight)
     return LayerShapes(
         forward=forward,
         calls=op.calls,
-        inside=compute_inside_share(op, source, weight, output),
+        inside=compute_macs_share_inside_image(op, source, weight, output),
         upsampled=upsampled,
         transposed=transposed,
         image=(source[2], source[3]) if forward is not None and strides == {1} else None,

@@ -20,7 +20,7 @@ from perfctl.orchestrator.counts.kernels.grids import (
     Tiling,
     list_tilings,
     parse_slice_count,
-    predict_tiles,
+    predict_forward_tiles,
     round_up,
 )
 from perfctl.orchestrator.ledger.causes.evidence import (
@@ -93,7 +93,7 @@ def convert_to_gemm(shape: Shape) -> GemmShape:
 
 def list_fitting_tilings(kernel: KernelGroup, shape: Shape) -> list[Tiling]:
     """Return the tilings of one launch that fit the shape: by grid, or all without one."""
-    if (grouped := tile_grouped_convolution(kernel, shape)) is not None:
+    if (grouped := find_per_group_tiling(kernel, shape)) is not None:
         return [grouped]
     algorithm = kernel.algorithm
     if (loads := _LOADS.search(kernel.name)) and isinstance(shape, ConvShape):
@@ -114,15 +114,19 @@ def list_fitting_tilings(kernel: KernelGroup, shape: Shape) -> list[Tiling]:
         and algorithm.family == "conv"
         and algorithm.direction in (None, "grad_weight")
     ):
-        # a filter's gradient, of ``filter_shapes``
+        # a filter's gradient, of ``unverified_weight_gradient_shapes``
         algorithm = replace(algorithm, family="gemm", direction=None)
     if algorithm.tile is None and algorithm.library == "triton":
-        return _tile_triton_product(kernel, shape)
-    prediction = predict_tiles(algorithm, kernel.grid or None, shape)
-    return [_fit_depth_step(tiling, kernel) for tiling in prediction.tilings] if prediction else []
+        return _find_unique_triton_tiling(kernel, shape)
+    prediction = predict_forward_tiles(algorithm, kernel.grid or None, shape)
+    return (
+        [_choose_k_step_fitting_count(tiling, kernel) for tiling in prediction.tilings]
+        if prediction
+        else []
+    )
 
 
-def _fit_depth_step(tiling: Tiling, kernel: KernelGroup) -> Tiling:
+def _choose_k_step_fitting_count(tiling: Tiling, kernel: KernelGroup) -> Tiling:
     """Return the tiling with the step along the sum that fits the count, unless it is named."""
     if (
         tiling.step
@@ -142,7 +146,7 @@ def _fit_depth_step(tiling: Tiling, kernel: KernelGroup) -> Tiling:
     return tiling
 
 
-def tile_grouped_convolution(kernel: KernelGroup, shape: Shape) -> Tiling | None:
+def find_per_group_tiling(kernel: KernelGroup, shape: Shape) -> Tiling | None:
     """Return the tiling of a grouped convolution whose groups each have tiles of their own, in the
     grid's z.
 
@@ -153,7 +157,9 @@ def tile_grouped_convolution(kernel: KernelGroup, shape: Shape) -> Tiling | None
         return None
     if kernel.algorithm.family != "conv":
         return None
-    tiling = _fit_depth_step(Tiling(shape.implicit_gemm, tile[:2], step=tile[2]), kernel)
+    tiling = _choose_k_step_fitting_count(
+        Tiling(shape.implicit_gemm, tile[:2], step=tile[2]), kernel
+    )
     if kernel.grid:
         fits = kernel.grid[2] == shape.groups and prod(kernel.grid[:2]) == prod(tiling.tile_counts)
     else:
@@ -162,7 +168,7 @@ def tile_grouped_convolution(kernel: KernelGroup, shape: Shape) -> Tiling | None
     return tiling if fits else None
 
 
-def _tile_triton_product(kernel: KernelGroup, shape: Shape) -> list[Tiling]:
+def _find_unique_triton_tiling(kernel: KernelGroup, shape: Shape) -> list[Tiling]:
     """Return the tiling of a Triton kernel, whose tile is in no name, if only one filling fits grid
     and count."""
     if not kernel.grid or not kernel.multiply_adds_per_launch or getattr(shape, "groups", 1) != 1:
@@ -182,7 +188,7 @@ def _tile_triton_product(kernel: KernelGroup, shape: Shape) -> list[Tiling]:
     return list(fitting.values()) if len(fitting) == 1 else []
 
 
-def _match_tiles_by_scaling(kernel: KernelGroup, shape: Shape) -> TileMatch | None:
+def _match_gemm_tiles_by_fmul(kernel: KernelGroup, shape: Shape) -> TileMatch | None:
     """Return the tiles of a product, and how its sum is split, by its FMUL, which scales by alpha;
     a recorded grid has to agree.
 
@@ -214,12 +220,14 @@ def _match_tiles_by_scaling(kernel: KernelGroup, shape: Shape) -> TileMatch | No
     return min(matches, key=lambda item: item[0])[1] if matches else None
 
 
-def _match_tiles(kernel: KernelGroup, shape: Shape, launches: int, near: float) -> TileMatch | None:
+def _match_tiles_to_count(
+    kernel: KernelGroup, shape: Shape, launches: int, max_log_distance: float
+) -> TileMatch | None:
     """Return what a shape asks of a kernel if its count fits that: the batch may be split over the
     launches."""
     if (
-        tile_grouped_convolution(kernel, shape) is None
-        and (scaled := _match_tiles_by_scaling(kernel, shape)) is not None
+        find_per_group_tiling(kernel, shape) is None
+        and (scaled := _match_gemm_tiles_by_fmul(kernel, shape)) is not None
     ):
         return scaled
     is_gemm = isinstance(shape, GemmShape)
@@ -230,14 +238,15 @@ def _match_tiles(kernel: KernelGroup, shape: Shape, launches: int, near: float) 
         for tiling in (
             ()
             if rows % parts
-            else list_fitting_tilings(kernel, _cut_batch_into_parts(shape, parts))
+            else list_fitting_tilings(kernel, _get_batch_part_shape(shape, parts))
         ):
-            fewer = list_part_counts(parts)[:-1]
+            fewer = list_divisors_above_1(parts)[:-1]
             if any(
-                _can_launch_be_part(kernel, shape, count, tiling.padded_macs) for count in fewer
+                _can_part_need_equal_tiles(kernel, shape, count, tiling.padded_macs)
+                for count in fewer
             ):
                 return None  # some of the launches may be further calls
-            bound = near if kernel.grid else EXACT
+            bound = max_log_distance if kernel.grid else EXACT
             onto = tiling.values if tiling.is_xmma else 0  # a multiply-add scales each value
             if (
                 compute_log_ratio_distance(
@@ -249,8 +258,8 @@ def _match_tiles(kernel: KernelGroup, shape: Shape, launches: int, near: float) 
     return None
 
 
-def predict_from_grids(
-    evidence: RowEvidence, products: Sequence[KernelGroup], other_layers: int | None = None
+def predict_product_flops_from_tiles(
+    evidence: RowEvidence, products: Sequence[KernelGroup], other_layer_launches: int | None = None
 ) -> PredictedProducts | None:
     """Return the FLOPs of the step's products by their tiles; None if none matches.
 
@@ -261,9 +270,13 @@ def predict_from_grids(
     """
     base, called, onto, calls = evidence.estimated_flops, 0.0, 0.0, evidence.calls
     rules: list[str] = []
-    open_shapes = [*evidence.possible_shapes, *evidence.unverified_shapes, *evidence.filter_shapes]
+    open_shapes = [
+        *evidence.verified_product_shapes,
+        *evidence.unverified_input_gradient_shapes,
+        *evidence.unverified_weight_gradient_shapes,
+    ]
     # derived counts are those of the rules, so that they agree with any of them
-    open_works = [] if evidence.derived else [*evidence.launch_works]
+    open_works = [] if evidence.derived else [*evidence.estimated_product_works]
     near = CLOSE if evidence.row.direction == "forward" else EXACT
     if sum(kernel.multiply_add_flops > 0 for kernel in products) > max(
         evidence.estimated_product_count, 1
@@ -274,7 +287,7 @@ def predict_from_grids(
             continue
         if (
             kernel.launches == calls
-            and (ruled := _find_ruled_product(kernel, open_works)) is not None
+            and (ruled := _find_product_by_derived_count(kernel, open_works)) is not None
         ):
             base += (ruled.executed - ruled.estimated) * calls
             onto += kernel.multiply_add_flops - ruled.executed * calls
@@ -283,13 +296,17 @@ def predict_from_grids(
             open_shapes = [shape for shape in open_shapes if shape != ruled.work.shape]
             continue
         for shape in open_shapes:
-            match = _match_tiles(kernel, shape, int(kernel.launches) // calls, near)
+            match = _match_tiles_to_count(kernel, shape, int(kernel.launches) // calls, near)
             if match is None:
                 continue
             multiplies = match.tiling.padded_macs
-            extra = kernel.launches / calls / (other_layers or 1)
-            parts = list_part_counts(ceil(extra)) if other_layers and match.launches == 1 else ()
-            if any(_can_launch_be_part(kernel, shape, count, multiplies) for count in parts):
+            extra = kernel.launches / calls / (other_layer_launches or 1)
+            parts = (
+                list_divisors_above_1(ceil(extra))
+                if other_layer_launches and match.launches == 1
+                else ()
+            )
+            if any(_can_part_need_equal_tiles(kernel, shape, count, multiplies) for count in parts):
                 break
             base += 2 * (multiplies * match.launches - shape.macs) * calls
             called += 2 * multiplies * (kernel.launches - match.launches * calls)
@@ -300,18 +317,18 @@ def predict_from_grids(
     return PredictedProducts(base, tuple(rules), called, onto) if rules else None
 
 
-def predict_from_rules(
+def predict_product_flops_from_rules(
     evidence: RowEvidence, products: Sequence[KernelGroup]
 ) -> PredictedProducts | None:
     """Return the FLOPs of products between transforms, if rules of counts/ give exactly what each
     of them counted; else None."""
-    flops, rules, open_works = 0.0, [], [*evidence.launch_works]
+    flops, rules, open_works = 0.0, [], [*evidence.estimated_product_works]
     if evidence.derived or len(products) != evidence.estimated_product_count:
         return None
     for kernel in products:
-        ruled = _find_ruled_product(kernel, open_works) or _find_ruled_product(
-            kernel, open_works, "ffma"
-        )
+        ruled = _find_product_by_derived_count(
+            kernel, open_works
+        ) or _find_product_by_derived_count(kernel, open_works, "ffma")
         if kernel.launches != evidence.calls or ruled is None:
             return None
         flops += ruled.executed * kernel.launches
@@ -329,16 +346,16 @@ class RuledProduct(NamedTuple):
     rule: str
 
 
-def _find_ruled_product(
-    kernel: KernelGroup, works: Sequence[LaunchWork], path: str = "tensor"
+def _find_product_by_derived_count(
+    kernel: KernelGroup, works: Sequence[LaunchWork], instruction_path: str = "tensor"
 ) -> RuledProduct | None:
     """Return the product whose derived FLOPs are those counted on tensor cores, or as FFMA.
 
     Tiles, clusters, channels filled up and parts of the sum are then known. All multiply-adds of
     FFMA beside tensor cores are the epilogue's.
     """
-    is_tensor = path == "tensor"
-    total = kernel.tensor.value if is_tensor else kernel.counts.get(path)
+    is_tensor = instruction_path == "tensor"
+    total = kernel.tensor.value if is_tensor else kernel.counts.get(instruction_path)
     launch = Launch(kernel.name, kernel.grid, cluster=kernel.cluster)
     for work in works if total and kernel.algorithm.tensor_core is is_tensor else ():
         derived = derive_instructions(launch, work)
@@ -365,7 +382,7 @@ def _describe_tile_match(match: TileMatch, kernel: KernelGroup, shape: Shape, ca
     return rule + (f"; {calls} calls" if calls > 1 else "")
 
 
-def count_split_sum_additions(kernel: KernelGroup, shapes: Sequence[Shape]) -> float:
+def count_split_k_additions(kernel: KernelGroup, shapes: Sequence[Shape]) -> float:
     """Return the FADD by which a kernel adds up the parts of its split sum itself; 0 if FADD does
     not follow from values and parts.
 
@@ -392,7 +409,7 @@ def can_grids_fit_shape(evidence: RowEvidence) -> bool:
     return not results or any(results)
 
 
-def has_grid_of_shape(evidence: RowEvidence) -> bool:
+def has_grid_matching_row_shape(evidence: RowEvidence) -> bool:
     """Return whether a product's grid follows from the row's shape, which no other part of the
     layer's work has."""
     return any(_compare_grids_with_shapes(evidence))
@@ -401,37 +418,37 @@ def has_grid_of_shape(evidence: RowEvidence) -> bool:
 def _compare_grids_with_shapes(evidence: RowEvidence) -> list[bool]:
     """Return, for each pair of a product's grid and a shape with a formula, whether they agree. A
     kernel that a rule of counts/ gives exactly agrees, whatever its grid."""
-    works = () if evidence.derived else evidence.launch_works
+    works = () if evidence.derived else evidence.estimated_product_works
     ruled = [
         kernel
         for kernel in evidence.product_kernels
-        if _find_ruled_product(kernel, works) is not None
+        if _find_product_by_derived_count(kernel, works) is not None
     ]
     predictions = [
-        predict_tiles(kernel.algorithm, kernel.grid, shape)
+        predict_forward_tiles(kernel.algorithm, kernel.grid, shape)
         for kernel in evidence.product_kernels
-        for shape in evidence.possible_shapes
+        for shape in evidence.verified_product_shapes
         if kernel.grid and kernel not in ruled
     ]
     agree = [bool(prediction.tilings) for prediction in predictions if prediction is not None]
     return [True] * len(ruled) + agree
 
 
-def is_tiling_predicted(evidence: RowEvidence) -> bool:
+def has_tiling_for_row_batch(evidence: RowEvidence) -> bool:
     """Return whether a product's grid or count follows from the row's own batch size. Transforms
     follow it more closely."""
     if any(kernel.algorithm.family in TRANSFORMED for kernel in evidence.kernels):
         return False
     return (
         any(_compare_grids_with_shapes(evidence))
-        or predict_from_grids(evidence, evidence.product_kernels) is not None
+        or predict_product_flops_from_tiles(evidence, evidence.product_kernels) is not None
     )
 
 
 def has_one_row_of_tiles(evidence: RowEvidence) -> bool:
     """Return whether its grids have no more blocks than its columns need: how many rows they hold
     is not known."""
-    kernels, shapes = evidence.product_kernels, evidence.possible_shapes
+    kernels, shapes = evidence.product_kernels, evidence.verified_product_shapes
     return bool(kernels and shapes) and all(
         kernel.grid
         and kernel.algorithm.tile
@@ -444,7 +461,7 @@ def has_one_row_of_tiles(evidence: RowEvidence) -> bool:
     )
 
 
-def list_possible_tiles(evidence: RowEvidence) -> frozenset[tuple[int, int]]:
+def list_tiles_fitting_count(evidence: RowEvidence) -> frozenset[tuple[int, int]]:
     """Return the tiles that a product may have, by its name or its count: fewer rows may have
     needed as many tiles."""
     products = evidence.product_kernels
@@ -475,13 +492,16 @@ def list_possible_tiles(evidence: RowEvidence) -> frozenset[tuple[int, int]]:
     )
 
 
-def can_parts_need_all_tiles(
+def can_part_need_all_tiles(
     evidence: RowEvidence, products: Sequence[KernelGroup], parts: int
 ) -> bool:
     """Return whether one of ``parts`` parts of a product may need as many tiles as all of it: by
     grid, tile, or any usual tile."""
     for kernel in products:
-        for shape in (*evidence.possible_shapes, *evidence.unverified_shapes):
+        for shape in (
+            *evidence.verified_product_shapes,
+            *evidence.unverified_input_gradient_shapes,
+        ):
             fits, part_fits = (
                 any(
                     not kernel.multiply_adds_per_launch
@@ -491,14 +511,14 @@ def can_parts_need_all_tiles(
                     < CLOSE
                     for tiling in (list_fitting_tilings(kernel, candidate) if kernel.grid else ())
                 )
-                for candidate in (shape, _cut_batch_into_parts(shape, parts))
+                for candidate in (shape, _get_batch_part_shape(shape, parts))
             )
-            if part_fits or (not fits and _is_grid_of_part(kernel, shape, parts)):
+            if part_fits or (not fits and _does_padded_part_equal_complete(kernel, shape, parts)):
                 return True
     if evidence.row.direction == "forward":
         return False
     # a weight's gradient is a sum over the batch
-    shapes = (*evidence.possible_shapes, *evidence.filter_shapes)
+    shapes = (*evidence.verified_product_shapes, *evidence.unverified_weight_gradient_shapes)
     sums = [shape for shape in shapes if isinstance(shape, GemmShape)]
     lengths = [(shape.k, step) for shape in sums for step in DEPTH_STEPS]
     if isinstance(evidence.forward, ConvShape):  # the filter's gradient, by its channels
@@ -510,28 +530,32 @@ def can_parts_need_all_tiles(
     return any(
         ceil(length / step) == ceil(length / parts / step) for length, step in lengths
     ) or any(
-        _is_grid_of_part(kernel, shape, parts, of_sum=True) for kernel in products for shape in sums
+        _does_padded_part_equal_complete(kernel, shape, parts, is_split_along_k=True)
+        for kernel in products
+        for shape in sums
     )
 
 
-def list_part_counts(launches: int) -> Sequence[int]:
+def list_divisors_above_1(launches: int) -> Sequence[int]:
     """Return into how many parts a product may be split that was launched so often, by as many
     calls each."""
     return [parts for parts in range(2, launches + 1) if launches % parts == 0]
 
 
-def _cut_batch_into_parts(shape: Shape, parts: int) -> Shape:
+def _get_batch_part_shape(shape: Shape, parts: int) -> Shape:
     """Return the largest of ``parts`` parts of the rows."""
     if isinstance(shape, ConvShape):
         return replace(shape, batch=ceil(shape.batch / parts))
     return replace(shape, m=ceil(shape.m / parts))
 
 
-def _is_grid_of_part(kernel: KernelGroup, shape: Shape, parts: int, of_sum: bool = False) -> bool:
+def _does_padded_part_equal_complete(
+    kernel: KernelGroup, shape: Shape, parts: int, is_split_along_k: bool = False
+) -> bool:
     """Return whether one of ``parts`` parts in complete tiles, its columns padded too, is about as
     much as the estimate of ``shape``."""
     tile, gemm = kernel.algorithm.tile, convert_to_gemm(shape)
-    rows, cut = (gemm.m, parts) if of_sum else (ceil(gemm.m / parts), 1)
+    rows, cut = (gemm.m, parts) if is_split_along_k else (ceil(gemm.m / parts), 1)
     if kernel.algorithm.method in UNTILED:
         return rows == gemm.m
     steps = (tile[2],) if tile and tile[2] else (1, *DEPTH_STEPS)
@@ -549,14 +573,16 @@ def _is_grid_of_part(kernel: KernelGroup, shape: Shape, parts: int, of_sum: bool
     )
 
 
-def _can_launch_be_part(kernel: KernelGroup, shape: Shape, parts: int, multiplies: float) -> bool:
+def _can_part_need_equal_tiles(
+    kernel: KernelGroup, shape: Shape, parts: int, predicted_multiplies: float
+) -> bool:
     """Return whether one launch for a part of the batch would need as many tiles as the one that
     was predicted."""
-    smaller = [_cut_batch_into_parts(shape, parts)]
+    smaller = [_get_batch_part_shape(shape, parts)]
     if isinstance(shape, GemmShape):  # the sum of a weight's gradient runs over the batch
         smaller.append(replace(shape, k=ceil(shape.k / parts)))
     return any(
-        tiling.padded_macs >= ENOUGH * multiplies
+        tiling.padded_macs >= ENOUGH * predicted_multiplies
         for part in smaller
         for tiling in list_fitting_tilings(kernel, part)
     )

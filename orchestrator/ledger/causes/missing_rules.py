@@ -17,7 +17,7 @@ from perfctl.orchestrator.ledger.causes.evidence import (
     count_launches,
     sum_executed_flops,
 )
-from perfctl.orchestrator.ledger.causes.row_rules import detect_shared_kernel
+from perfctl.orchestrator.ledger.causes.row_rules import detect_kernel_shared_by_layers
 from perfctl.orchestrator.ledger.causes.rule import Cause, Confidence, RowCase
 from perfctl.orchestrator.ledger.causes.tensor_rules import detect_tensor_cores
 from perfctl.orchestrator.statistics import group_by
@@ -41,7 +41,7 @@ Winograd F(4x4,3x3) needs a quarter."""
 LAYERS_LISTED_MAX = 3
 
 
-def detect_fadd_alone(case: RowCase) -> Cause | None:
+def detect_fadd_without_ffma(case: RowCase) -> Cause | None:
     """FADD was collected without FFMA, which is what a multiply-add is.
 
     Evidence  which counters were collected.
@@ -50,19 +50,19 @@ def detect_fadd_alone(case: RowCase) -> Cause | None:
     Fix       collect FADD, FMUL, and FFMA, as ``perfctl ncu`` does: FLOPs = FADD + FMUL + 2 FFMA.
     """
     evidence = case.evidence
-    if not _has_only_additions(evidence.kernels):
+    if not _has_only_fadd_counters(evidence.kernels):
         return None
-    return case.propose_cause(
+    return case.make_cause_unless_contradicted(
         "FADD alone",
         None,
         evidence.kernels,
-        fadd=evidence.sum_raw_count("fadd") or 0,
+        fadd=evidence.sum_raw_counter_over_kernels("fadd") or 0,
         macs=evidence.estimated_flops / 2,
         metrics=METRICS["fp32"],
     )
 
 
-def _has_only_additions(kernels: Kernels) -> bool:
+def _has_only_fadd_counters(kernels: Kernels) -> bool:
     counted = {count for kernel in kernels for count in kernel.counts}
     has_tensor = any(kernel.algorithm.tensor_core for kernel in kernels)
     return "fadd" in counted and not has_tensor and counted.isdisjoint(("ffma", "fmul"))
@@ -79,7 +79,7 @@ def detect_missing_counters(case: RowCase) -> Cause | None:
     evidence, counted = case.evidence, case.evidence.row.executed
     complete = counted.value is not None and not counted.lower_bound
     kernels = evidence.kernels
-    if complete or evidence.derived or not kernels or _has_only_additions(kernels):
+    if complete or evidence.derived or not kernels or _has_only_fadd_counters(kernels):
         return None
     lacking = {
         part: [kernel for kernel in kernels if counts.isdisjoint(kernel.counts)]
@@ -93,7 +93,7 @@ def detect_missing_counters(case: RowCase) -> Cause | None:
     is_cut = LEFT_OUT_PART in counted.missing or any(not kernel.counts for kernel in kernels)
     if evidence.left_out and is_cut:
         variant, parts, reason = "left out", (), evidence.left_out
-    elif counted.value is None and counted.reason and _is_partly_collected(kernels):
+    elif counted.value is None and counted.reason and _is_fp32_partly_collected(kernels):
         variant, parts, reason = "in part", ("fp32",), counted.reason
     elif nowhere:
         variant = "at all"
@@ -111,7 +111,7 @@ def detect_missing_counters(case: RowCase) -> Cause | None:
         figure = unread[0].flops if unread else counted
         variant, parts = "no value", figure.missing
         reason = figure.reason or "ncu printed no value"
-    return case.propose_cause(
+    return case.make_cause_unless_contradicted(
         "counter not collected",
         None,
         kernels,
@@ -127,7 +127,7 @@ def detect_missing_counters(case: RowCase) -> Cause | None:
     )
 
 
-def _is_partly_collected(kernels: Sequence[KernelGroup]) -> bool:
+def _is_fp32_partly_collected(kernels: Sequence[KernelGroup]) -> bool:
     """Return whether instructions of fp32 were collected without FFMA, or alone and not all."""
     counted = {count for kernel in kernels for count in kernel.counts}
     fp32 = counted.intersection(PATHS["fp32"])
@@ -147,7 +147,7 @@ def detect_zero_flops(case: RowCase) -> Cause | None:
         return None
     products = evidence.product_kernels
     integer = any(kernel.algorithm.math == "int8" for kernel in products)
-    return case.propose_cause(
+    return case.make_cause_unless_contradicted(
         "nothing counted",
         None,
         evidence.kernels,
@@ -158,7 +158,7 @@ def detect_zero_flops(case: RowCase) -> Cause | None:
     )
 
 
-def detect_missing_direction(case: RowCase) -> Cause | None:
+def detect_direction_without_kernels(case: RowCase) -> Cause | None:
     """The step has this work, and the recording has kernels of other rows but none of this one.
 
     Evidence  the estimate, the kernels of other rows at this batch size, and kernels outside of
@@ -174,19 +174,21 @@ def detect_missing_direction(case: RowCase) -> Cause | None:
     evidence = case.evidence
     if evidence.kernels or not evidence.profiled or not evidence.estimated_flops:
         return None
-    if detect_shared_kernel(case) is not None:
+    if detect_kernel_shared_by_layers(case) is not None:
         return None
-    return case.propose_cause(
+    return case.make_cause_unless_contradicted(
         "direction missing",
         None,
         left_out=evidence.left_out,
-        fix=_explain_missing_kernels(evidence, case.unattributed_kernels, evidence.estimated_flops),
-        estimated=evidence.row.whole_estimate or 0,
+        fix=_classify_missing_kernels(
+            evidence, case.unattributed_kernels, evidence.estimated_flops
+        ),
+        estimated=evidence.row.complete_estimated_flops or 0,
     )
 
 
-def _explain_missing_kernels(
-    evidence: RowEvidence, outside: Sequence[KernelGroup], owed: float
+def _classify_missing_kernels(
+    evidence: RowEvidence, unattributed_kernels: Sequence[KernelGroup], missing_flops: float
 ) -> str:
     """Return why a row's kernels may be missing; ``owed``: their estimated FLOPs."""
     if evidence.left_out:
@@ -194,17 +196,19 @@ def _explain_missing_kernels(
     if evidence.row.direction != "forward" and evidence.mode in ("infer", "eval"):
         return "inference"
     # products outside of layers with enough FLOPs, or not counted, may be the missing ones
-    products = [kernel for kernel in outside if kernel.computes_estimated_products]
+    products = [kernel for kernel in unattributed_kernels if kernel.is_main_product_kernel]
     unknown = any(kernel.flops.value is None or kernel.flops.lower_bound for kernel in products)
-    if not unknown and not sum_executed_flops(products) >= MISSING_SHARE_MIN * owed > 0:
+    if not unknown and not sum_executed_flops(products) >= MISSING_SHARE_MIN * missing_flops > 0:
         return "did not run"
     return "in backward" if evidence.row.direction in BACKWARD else "outside"
 
 
-def list_missing_direction_causes(table: EvidenceTable, loose: Loose) -> list[Cause]:
+def list_missing_direction_causes(
+    table: EvidenceTable, unattributed_kernels_by_batch: Loose
+) -> list[Cause]:
     """Return one cause for all rows of a direction without kernels.
 
-    Evidence  the rows for which ``detect_missing_direction`` holds.
+    Evidence  the rows for which ``detect_direction_without_kernels`` holds.
     Factor    none.
     Silent    if no row lacks its kernels.
     Fix       that of the rows.
@@ -212,8 +216,12 @@ def list_missing_direction_causes(table: EvidenceTable, loose: Loose) -> list[Ca
     missing = [
         evidence
         for evidence in table.values()
-        if detect_missing_direction(
-            RowCase(evidence, table, loose.get(evidence.row.batch_size_or_one, ()))
+        if detect_direction_without_kernels(
+            RowCase(
+                evidence,
+                table,
+                unattributed_kernels_by_batch.get(evidence.row.batch_size_or_one, ()),
+            )
         )
     ]
     by_direction = group_by(
@@ -223,13 +231,16 @@ def list_missing_direction_causes(table: EvidenceTable, loose: Loose) -> list[Ca
         ),
     )
     return [
-        _build_sweep_cause(direction, rows, table, loose)
+        _build_missing_direction_sweep_cause(direction, rows, table, unattributed_kernels_by_batch)
         for direction, rows in by_direction.items()
     ]
 
 
-def _build_sweep_cause(
-    direction: str, missing: Sequence[RowEvidence], table: EvidenceTable, loose: Loose
+def _build_missing_direction_sweep_cause(
+    direction: str,
+    missing: Sequence[RowEvidence],
+    table: EvidenceTable,
+    unattributed_kernels_by_batch: Loose,
 ) -> Cause:
     """Return the cause of the rows of a direction that lack their kernels, at the largest batch."""
     batch = max(evidence.row.batch_size_or_one for evidence in missing)
@@ -244,17 +255,17 @@ def _build_sweep_cause(
         scope = "all"
     elif backward and not left_out and layers == (first_layer,):
         scope = "first"
-    outside = loose.get(batch, ())
+    outside = unattributed_kernels_by_batch.get(batch, ())
     owed, executed = (
         sum(evidence.estimated_flops for evidence in missing),
         sum_executed_flops(outside),
     )
-    state = _explain_missing_kernels(missing[0], outside, owed)
+    state = _classify_missing_kernels(missing[0], outside, owed)
     if state in ("in backward", "outside"):
         state = scope
     facts = {
         "left_out": left_out,
-        "fix": _explain_missing_kernels(missing[0], outside, missing[0].estimated_flops),
+        "fix": _classify_missing_kernels(missing[0], outside, missing[0].estimated_flops),
         "estimated": owed,
         "direction": direction.capitalize(),
         "layers": () if scope == "all" else layers[:LAYERS_LISTED_MAX],

@@ -11,12 +11,12 @@ from math import gcd, log
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.counts.kernels.short_names import (
     shorten_kernel_name,
-    shorten_kernel_names,
+    shorten_kernel_names_uniquely,
 )
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD
 from perfctl.orchestrator.ledger.causes.breakdown import (
     SPARSE,
-    break_down_count,
+    break_down_executed_flops,
     has_grid_of_other_channels,
 )
 from perfctl.orchestrator.ledger.causes.call_rules import RECURRENT, count_estimated_products
@@ -31,8 +31,8 @@ from perfctl.orchestrator.ledger.causes.matching import (
     CLOSE,
     EXACT,
     TRANSFORMED,
-    has_grid_of_shape,
-    predict_from_grids,
+    has_grid_matching_row_shape,
+    predict_product_flops_from_tiles,
 )
 from perfctl.orchestrator.ledger.causes.rule import (
     DEVIATION_MIN,
@@ -103,11 +103,11 @@ def detect_several_algorithms(case: RowCase) -> Cause | None:
     within = sum(max(kernel.executed_flops - kernel.multiply_add_flops, 0) for kernel in several)
     # a trial runs once: the number of launches that all layers have in common is another cause
     common = gcd(
-        case.table.count_product_launches_of_other_layers(*evidence.row_key[:2]),
+        case.table.compute_launch_gcd_excluding_layer(*evidence.row_key[:2]),
         *(round(kernel.launches) for kernel in several),
     )
-    names = ", ".join(shorten_kernel_names(kernel.name for kernel in several).values())
-    return case.propose_cause(
+    names = ", ".join(shorten_kernel_names_uniquely(kernel.name for kernel in several).values())
+    return case.make_cause_unless_contradicted(
         "several algorithms",
         None
         if is_partial
@@ -142,7 +142,7 @@ def detect_tile_padding(case: RowCase) -> Cause | None:
     if not parts.rules or not parts.estimated:
         return None
     factor = parts.base / parts.estimated
-    if parts.family in ("winograd", "fft") or not case.is_worth_naming(factor):
+    if parts.family in ("winograd", "fft") or not case.is_factor_significant(factor):
         return None
     forward = evidence.row.direction == "forward"
     runs = 1.0
@@ -150,12 +150,12 @@ def detect_tile_padding(case: RowCase) -> Cause | None:
         runs = gcd(*(round(kernel.launches) for kernel in parts.products)) / evidence.calls
     counted = ExpectedNumber(parts.seen / max(runs, 1.0), parts.base, CLOSE if forward else EXACT)
     executed = (parts.seen - parts.called) / parts.base if parts.base else 1.0
-    batches = _list_fitting_batches(case)
+    batches = _list_batch_sizes_fitting_blocks(case)
     is_chosen_by_count = any(
         kernel.algorithm.tile is None and kernel.algorithm.library == "triton"
         for kernel in parts.products
     )
-    return case.propose_cause(
+    return case.make_cause_unless_contradicted(
         "tile padding",
         factor,
         parts.products,
@@ -189,19 +189,23 @@ def detect_derived_tile_padding(case: RowCase) -> Cause | None:
         return None
     calls = sum(call.calls for call in evidence.row.calls if call.flops)
     launched = count_launches(kernels)
-    done = 2 * (evidence.sum_raw_count("ffma") or 0) + (evidence.sum_raw_count("ops_path") or 0)
+    done = 2 * (evidence.sum_raw_counter_over_kernels("ffma") or 0) + (
+        evidence.sum_raw_counter_over_kernels("ops_path") or 0
+    )
     # three TF32 products for each of fp32 are another cause
     is_thrice = bool(kernels) and all(THRICE.search(kernel.name) for kernel in kernels)
     factor = done / evidence.estimated_flops / (3 if is_thrice else 1)
     rules = dict.fromkeys(rule for kernel in kernels for rule in kernel.derivations)
-    if factor <= 1 or not rules or not case.is_worth_naming(factor):
+    if factor <= 1 or not rules or not case.is_factor_significant(factor):
         return None
     tiles = tuple(rules)[:DERIVATIONS_LISTED_MAX]
     implies = Implications(launches=ExpectedNumber(launched, calls))
-    return case.propose_cause("tile padding", factor, kernels, implies, tiles=tiles)
+    return case.make_cause_unless_contradicted(
+        "tile padding", factor, kernels, implies, tiles=tiles
+    )
 
 
-def _has_estimated_count(evidence: RowEvidence) -> bool:
+def _does_count_equal_estimate(evidence: RowEvidence) -> bool:
     """Return whether the count is the estimate, by kernels that do all of its multiply-adds."""
     does_fewer = any(
         kernel.algorithm.family in ("winograd", "fft") or SPARSE.search(kernel.name)
@@ -217,7 +221,7 @@ def _has_estimated_count(evidence: RowEvidence) -> bool:
     )
 
 
-def _list_fitting_batches(case: RowCase) -> tuple[int, ...]:
+def _list_batch_sizes_fitting_blocks(case: RowCase) -> tuple[int, ...]:
     """Return the batch sizes that fit the row's blocks: its own, and another that runs the same
     ones, which other layers show, or twice the row's if none shows which batch ran."""
     evidence, forward = case.evidence, case.forward_row
@@ -227,16 +231,16 @@ def _list_fitting_batches(case: RowCase) -> tuple[int, ...]:
         for direction in ("forward", *BACKWARD)
         for row in case.table.rows_in_network_order.get((batch, direction), ())
     )
-    shared = case.table.find_shared_batch(evidence.row_key)
+    shared = case.table.infer_batch_from_other_layers(evidence.row_key)
     if evidence.seen_batch or not (
-        shared or not any(row is not evidence and _has_estimated_count(row) for row in rows)
+        shared or not any(row is not evidence and _does_count_equal_estimate(row) for row in rows)
     ):
         return (evidence.seen_batch or batch,)
     other = shared or 2 * batch
     halves = any(kernel.counts.get("hfma") for kernel in case.breakdown.products)
     if shared and halves:
         return batch, shared  # how many lanes of an HFMA2 were used is not known
-    read = break_down_count(
+    read = break_down_executed_flops(
         evidence.replace_profiled_batch(other),
         forward.replace_profiled_batch(other) if forward else None,
     )
@@ -267,7 +271,7 @@ def detect_persistent_rnn(case: RowCase) -> Cause | None:
     )
     if not kernels:
         return None
-    return case.propose_cause(
+    return case.make_cause_unless_contradicted(
         "persistent RNN",
         None,
         kernels,
@@ -316,7 +320,7 @@ def _propose_transformed_convolution(case: RowCase, rule: str, family: str) -> C
         return None  # its products were not counted, or did not run
     forward = evidence.row.direction == "forward"
     error = abs(log(parts.seen / parts.base))
-    if not _can_be_transformed(evidence):
+    if not _can_use_winograd_or_fft(evidence):
         return None
     has_other_layers = any(
         has_grid_of_other_channels(kernel, evidence.forward) for kernel in parts.products
@@ -330,12 +334,12 @@ def _propose_transformed_convolution(case: RowCase, rule: str, family: str) -> C
         transforms = multiplies * parts.transforms / parts.seen
     elif forward and runs > 1:
         transforms /= runs
-    batches = _list_fitting_batches(case)
+    batches = _list_batch_sizes_fitting_blocks(case)
     # one gradient by Winograd, the other by Fourier transforms: unless the count is exact, it is
     # open how much each needs
     families = {kernel.algorithm.family for kernel in evidence.kernels}
     is_mixed = families.issuperset(TRANSFORMED)
-    return case.propose_cause(
+    return case.make_cause_unless_contradicted(
         rule,
         multiplies + transforms,
         (*parts.products, *parts.transforming),
@@ -355,7 +359,7 @@ def _propose_transformed_convolution(case: RowCase, rule: str, family: str) -> C
     )
 
 
-def _can_be_transformed(evidence: RowEvidence) -> bool:
+def _can_use_winograd_or_fft(evidence: RowEvidence) -> bool:
     """Return whether the row is a convolution whose filter the algorithm can have, as far as both
     are known."""
     shape = evidence.forward
@@ -385,15 +389,15 @@ def detect_split_k(case: RowCase) -> Cause | None:
     unknown = not parts.summed and not parts.rules and deviates_from_one(case.ratio or 1)
     if case.executed_flops and named_kernels and unknown:
         name = named_kernels[0].name[:60]
-        return case.propose_cause(
+        return case.make_cause_unless_contradicted(
             "split-K", None, named_kernels, UNSTATED, "by its name", kernel=name
         )
-    factor = parts.compute_factor_of_part("summed")
-    if not parts.summed or not case.is_worth_naming(factor):
+    factor = parts.compute_flop_factor_of_part("summed")
+    if not parts.summed or not case.is_factor_significant(factor):
         return None
     depths = (kernel.grid[2] for kernel in parts.products if kernel.grid and kernel.grid[2] > 1)
     adder = parts.summing[0]
-    return case.propose_cause(
+    return case.make_cause_unless_contradicted(
         "split-K",
         factor,
         parts.summing,
@@ -415,8 +419,8 @@ def detect_layout_and_epilogue(case: RowCase) -> Cause | None:
     if case.executed_flops is None:
         return None
     parts = case.breakdown
-    factor = parts.compute_factor_of_part("extra")
-    if not parts.extra or not case.is_worth_naming(factor):
+    factor = parts.compute_flop_factor_of_part("extra")
+    if not parts.extra or not case.is_factor_significant(factor):
         return None
     works = [
         _describe_work_besides_products(kernel) for kernel in parts.extras if kernel.executed_flops
@@ -426,7 +430,7 @@ def detect_layout_and_epilogue(case: RowCase) -> Cause | None:
         is_tensor = any(kernel.tensor.value for kernel in parts.products)
         beside = "epilogue or dequantisation on CUDA cores"
         works.append("sums onto its output" if parts.rules and not is_tensor else beside)
-    return case.propose_cause(
+    return case.make_cause_unless_contradicted(
         "layout and epilogue",
         factor,
         parts.extras,
@@ -439,29 +443,29 @@ def detect_layout_and_epilogue(case: RowCase) -> Cause | None:
 def _describe_work_besides_products(kernel: KernelGroup) -> str:
     """Return what a kernel does in addition to the products, by its name."""
     name = kernel.name.lower()
-    if kernel.computes_estimated_products and _STREAM_KERNEL.search(name):
+    if kernel.is_main_product_kernel and _STREAM_KERNEL.search(name):
         return "the sums of its parts"
-    if kernel.computes_estimated_products and "sliced" in name:
+    if kernel.is_main_product_kernel and "sliced" in name:
         return "scaling and the sums of its slices"
-    if kernel.computes_estimated_products and _VECTOR_KERNEL.search(name):
+    if kernel.is_main_product_kernel and _VECTOR_KERNEL.search(name):
         scales = kernel.counts.get("fmul")
         return "scaling and the sums of its threads" if scales else "the sums of its threads"
-    if kernel.computes_estimated_products and _ACTIVATION.search(name):
+    if kernel.is_main_product_kernel and _ACTIVATION.search(name):
         return "activation"
     if (
-        kernel.computes_estimated_products
+        kernel.is_main_product_kernel
         and kernel.counts.get("fmul")
         and not kernel.counts.get("fadd")
     ):
         return "scaling"
     for work, pattern in _WORK_BY_NAME:
-        if not kernel.computes_estimated_products and pattern.search(name):
+        if not kernel.is_main_product_kernel and pattern.search(name):
             return work
     by_role = _WORK_BY_ROLE.get(kernel.algorithm.role, "epilogues")
     return _WORK_BY_FAMILY.get(kernel.algorithm.family or "") or by_role
 
 
-def detect_shared_kernel(case: RowCase) -> Cause | None:
+def detect_kernel_shared_by_layers(case: RowCase) -> Cause | None:
     """One kernel does the work of this layer and of neighbors that have no kernel.
 
     Evidence  a count that is this layer's estimate plus that of the next layers, within 2%.
@@ -472,15 +476,15 @@ def detect_shared_kernel(case: RowCase) -> Cause | None:
     """
     evidence = case.evidence
     if evidence.kernels:
-        served = _find_served_layers(case, evidence)
+        served = _find_neighbors_computed_by_kernel(case, evidence)
         if not served:
             return None
-        return case.propose_cause(
+        return case.make_cause_unless_contradicted(
             "shared kernel",
             (evidence.estimated_flops + sum(other.estimated_flops for other in served))
             / evidence.estimated_flops,
             evidence.product_kernels,
-            Implications(served=served, is_stated=_has_joint_grid(evidence, served)),
+            Implications(served=served, is_stated=_has_joint_product_grid(evidence, served)),
             name=evidence.row.name,
             others=tuple(other.row.name for other in served),
         )
@@ -492,7 +496,11 @@ def detect_shared_kernel(case: RowCase) -> Cause | None:
     owner = next(owners, None)
     if owner is not None and direction in BACKWARD:
         owner = case.table.get((batch, owner.row.layer, "backward"))
-    cause = detect_shared_kernel(replace(case, evidence=owner)) if owner and owner.kernels else None
+    cause = (
+        detect_kernel_shared_by_layers(replace(case, evidence=owner))
+        if owner and owner.kernels
+        else None
+    )
     if owner is None or cause is None or evidence.row.name not in cause.facts["others"]:
         return None
     return replace(
@@ -508,27 +516,29 @@ def detect_shared_kernel(case: RowCase) -> Cause | None:
     )
 
 
-def _has_joint_grid(owner: RowEvidence, served: Sequence[RowEvidence]) -> bool:
+def _has_joint_product_grid(owner: RowEvidence, served: Sequence[RowEvidence]) -> bool:
     """Return whether the grid is that of one product with the columns of all layers."""
     shapes = [row.forward for row in (owner, *served)]
     if not all(isinstance(shape, GemmShape) for shape in shapes):
         return False
     products = [shape for shape in shapes if isinstance(shape, GemmShape)]
     joint = replace(products[0], n=sum(product.n for product in products))
-    return has_grid_of_shape(replace(owner, forward=joint))
+    return has_grid_matching_row_shape(replace(owner, forward=joint))
 
 
-def _find_served_layers(case: RowCase, owner: RowEvidence) -> tuple[RowEvidence, ...]:
+def _find_neighbors_computed_by_kernel(
+    case: RowCase, owner: RowEvidence
+) -> tuple[RowEvidence, ...]:
     """Return the neighbors after ``owner`` whose estimates, added to its own, are its count."""
     products = sum_multiply_add_flops(owner.product_kernels)
     if not owner.estimated_flops or products <= owner.estimated_flops * (1 + SAME_WORK_ERROR_MAX):
         return ()
-    grids = predict_from_grids(owner, owner.product_kernels)
+    grids = predict_product_flops_from_tiles(owner, owner.product_kernels)
     if grids is not None and abs(products / grids[0] - 1) <= SAME_WORK_ERROR_MAX:
         return ()
-    after = _list_following_without_kernels(case, owner)
+    after = _list_following_rows_without_kernels(case, owner)
     if any(
-        kernel.computes_estimated_products
+        kernel.is_main_product_kernel
         and (
             kernel.multiply_add_flops >= OUTSIDE_SHARE_MAX * owner.estimated_flops
             or kernel.flops.value is None
@@ -545,7 +555,9 @@ def _find_served_layers(case: RowCase, owner: RowEvidence) -> tuple[RowEvidence,
     return ()
 
 
-def _list_following_without_kernels(case: RowCase, owner: RowEvidence) -> tuple[RowEvidence, ...]:
+def _list_following_rows_without_kernels(
+    case: RowCase, owner: RowEvidence
+) -> tuple[RowEvidence, ...]:
     """Return the rows of the layers that follow in the network up to the next with kernels; of
     gradients, those of the layers without forward kernels."""
     batch, layer, direction = owner.row_key

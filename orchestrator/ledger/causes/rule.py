@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from perfctl.orchestrator.counts.kernels.grids import GemmShape, round_up
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD
-from perfctl.orchestrator.ledger.causes.breakdown import CountBreakdown, break_down_count
+from perfctl.orchestrator.ledger.causes.breakdown import CountBreakdown, break_down_executed_flops
 from perfctl.orchestrator.ledger.causes.evidence import (
     EvidenceTable,
     KernelGroup,
@@ -21,7 +21,7 @@ from perfctl.orchestrator.ledger.causes.matching import (
     CLOSE,
     EXACT,
     compute_log_ratio_distance,
-    has_grid_of_shape,
+    has_grid_matching_row_shape,
 )
 
 DEVIATION_MIN = 0.005
@@ -101,7 +101,7 @@ class Cause:
     """Which of the rule's sentences states the facts; "" for a rule with one sentence."""
     explained: float | None = None
     """Share (0..1) of the gap log(executed / estimated) that ``factor`` explains, set by
-    ``confirm_causes``; None without a gap, or if the factor is 1 or None."""
+    ``drop_refuted_and_rank_causes``; None without a gap, or if the factor is 1 or None."""
     row: str = ""
     """Name and batch size of the row; "" for a cause of the sweep."""
     ours: bool = False
@@ -121,8 +121,8 @@ class RowCase:
     def breakdown(self) -> CountBreakdown:
         """Return the parts of the row's count."""
         batch, layer, _ = self.evidence.row_key
-        other_layers = self.table.count_product_launches_of_other_layers(batch, layer)
-        return break_down_count(self.evidence, self.forward_row, other_layers)
+        other_layers = self.table.compute_launch_gcd_excluding_layer(batch, layer)
+        return break_down_executed_flops(self.evidence, self.forward_row, other_layers)
 
     @property
     def forward_row(self) -> RowEvidence | None:
@@ -140,26 +140,26 @@ class RowCase:
         """Executed / estimated FLOPs of the row."""
         return self.evidence.row.ratio
 
-    def is_worth_naming(self, factor: float) -> bool:
+    def is_factor_significant(self, factor: float) -> bool:
         """True if the factor deviates from 1, or is a large part of the row's small gap."""
         gap = abs(log(self.ratio)) if self.ratio and deviates_from_one(self.ratio) else 0.0
         return deviates_from_one(factor) or (
             factor > 0 and abs(log(factor)) > GAP_SHARE_MIN * gap > 0
         )
 
-    def propose_cause(
+    def make_cause_unless_contradicted(
         self,
         rule: str,
         factor: float | None,
         kernels: Iterable[KernelGroup] = (),
-        implies: Implications = COUNTED,
+        implications: Implications = COUNTED,
         variant: str = "",
         **facts: Any,
     ) -> Cause | None:
         """Return the cause if nothing recorded contradicts what it implies; None otherwise."""
         row = f"{self.evidence.row.name}{self.evidence.row.batch_phrase}"
         kernels = tuple(kernels)
-        confidence = find_confidence(self, implies, kernels)
+        confidence = determine_cause_confidence(self, implications, kernels)
         if confidence is None:
             return None
         names = tuple(dict.fromkeys(kernel.name for kernel in kernels))
@@ -175,17 +175,17 @@ class RowCase:
         )
 
 
-def _confirm_trials_setting(evidence: RowEvidence, trials: bool) -> bool | None:
+def _does_benchmark_setting_match(evidence: RowEvidence, needs_trials: bool) -> bool | None:
     """Return whether cuDNN tried algorithms, or did not, as it must; None if that is not
     recorded."""
     # of matrix products, others try kernels
-    if trials and "Conv" not in (evidence.row.kind or "Conv"):
+    if needs_trials and "Conv" not in (evidence.row.kind or "Conv"):
         return None
     benchmark = evidence.environment.get("cudnn_benchmark")
-    return (benchmark == "on") is trials if benchmark in ("on", "off") else None
+    return (benchmark == "on") is needs_trials if benchmark in ("on", "off") else None
 
 
-def _check_forward(case: RowCase, gradients_only: float) -> bool:
+def _is_forward_without_same_deviation(case: RowCase, gradient_ratio: float) -> bool:
     """Return False if forward deviates as its gradients do: another batch ran, or another layer's
     kernels."""
     forward = case.forward_row
@@ -193,11 +193,11 @@ def _check_forward(case: RowCase, gradients_only: float) -> bool:
     return (
         not ratio
         or abs(log(ratio)) <= EXACT
-        or compute_log_ratio_distance(ratio, gradients_only) >= CLOSE
+        or compute_log_ratio_distance(ratio, gradient_ratio) >= CLOSE
     )
 
 
-def _check_tile(product: GemmShape, kernels: Kernels) -> bool | None:
+def _does_count_match_complete_tiles(product: GemmShape, kernels: Kernels) -> bool | None:
     """Return whether the count is that of the product in complete tiles; None without a tile."""
     tiles = [(kernel, kernel.algorithm.tile) for kernel in kernels if kernel.multiply_add_flops]
     fits = [
@@ -215,16 +215,17 @@ def _check_tile(product: GemmShape, kernels: Kernels) -> bool | None:
     return all(fits) if tiles and len(fits) == len(tiles) else None
 
 
-def _check_partner(row: RowEvidence, partner: RowEvidence) -> bool:
+def _can_rows_have_swapped_kernels(row: RowEvidence, partner: RowEvidence) -> bool:
     """Return False if kernels of either row have grids that only its own shape has."""
     return not any(
-        has_grid_of_shape(first) and not has_grid_of_shape(replace(first, forward=second.forward))
+        has_grid_matching_row_shape(first)
+        and not has_grid_matching_row_shape(replace(first, forward=second.forward))
         for first, second in ((row, partner), (partner, row))
         if second.forward is not None
     )
 
 
-def _check_served(case: RowCase, served_rows: Iterable[RowEvidence]) -> bool:
+def _did_served_layers_run(case: RowCase, served_rows: Iterable[RowEvidence]) -> bool:
     """Return False if a layer whose forward this kernel is to compute has no gradients either, nor
     has this row's layer: it did not run."""
     batch, layer, direction = case.evidence.row_key
@@ -242,8 +243,8 @@ def _check_served(case: RowCase, served_rows: Iterable[RowEvidence]) -> bool:
     return not missing or executed - estimated >= missing / 2
 
 
-def find_confidence(
-    case: RowCase, implies: Implications, kernels: Kernels = ()
+def determine_cause_confidence(
+    case: RowCase, implications: Implications, kernels: Kernels = ()
 ) -> Confidence | None:
     """Return the confidence that the record allows; None if it contradicts the cause.
 
@@ -251,7 +252,7 @@ def find_confidence(
     not recorded. With a None the cause is plausible, or likely if only a tile is unknown. A derived
     count observes nothing. If a product was not counted, the factor is of the others only.
     """
-    evidence, batches = case.evidence, implies.batches
+    evidence, batches = case.evidence, implications.batches
     seen_batch = evidence.seen_batch
     results = [
         all(
@@ -260,34 +261,38 @@ def find_confidence(
                 same.recorded > 0
                 and compute_log_ratio_distance(same.recorded, same.predicted) <= same.error_max
             )
-            for same in (implies.launches, implies.flops)
+            for same in (implications.launches, implications.flops)
         ),
-        not (implies.is_complete and evidence.left_out),
-        implies.trials is None or _confirm_trials_setting(evidence, implies.trials),
+        not (implications.is_complete and evidence.left_out),
+        implications.trials is None or _does_benchmark_setting_match(evidence, implications.trials),
         # if several batch sizes fit, which one ran is not known
         not batches or (seen_batch in batches if seen_batch else len(batches) == 1 or None),
-        implies.gradients_only is None or _check_forward(case, implies.gradients_only),
-        implies.is_stated or None,
+        implications.gradients_only is None
+        or _is_forward_without_same_deviation(case, implications.gradients_only),
+        implications.is_stated or None,
         not evidence.row.executed.value
-        or implies.is_counted
+        or implications.is_counted
         or all(kernel.flops.value is not None for kernel in evidence.product_kernels)
         or None,
         # all steps executed the same, unless the cause may change
-        implies.is_counted
-        or implies.changes
-        or bool(implies.trials)
+        implications.is_counted
+        or implications.changes
+        or bool(implications.trials)
         or not evidence.launched.has_unequal_steps,
-        implies.partner is None or _check_partner(evidence, implies.partner),
-        _check_served(case, implies.served),
+        implications.partner is None
+        or _can_rows_have_swapped_kernels(evidence, implications.partner),
+        _did_served_layers_run(case, implications.served),
     ]
-    tile = implies.product is None or _check_tile(implies.product, kernels)
+    tile = implications.product is None or _does_count_match_complete_tiles(
+        implications.product, kernels
+    )
     if False in results or tile is False:
         return None
     if None in results:
         return "plausible"
     if tile is None:
         return "likely"
-    is_observed = implies.is_counted and not evidence.derived
+    is_observed = implications.is_counted and not evidence.derived
     return "observed" if is_observed else "predicted and matched"
 
 
@@ -296,14 +301,14 @@ def deviates_from_one(factor: float) -> bool:
     return factor > 0 and abs(log(factor)) > log(1 + DEVIATION_MIN)
 
 
-def get_gap_ratio(evidence: RowEvidence) -> float | None:
+def get_ratio_unless_lower_bound(evidence: RowEvidence) -> float | None:
     """Return executed / estimated if it is the gap; None without a count, or if the count may only
     be too low."""
     row = evidence.row
     return None if row.ratio is None or (row.executed.lower_bound and row.ratio <= 1) else row.ratio
 
 
-def compute_explained_share(ratio: float | None, factor: float | None) -> float | None:
+def compute_explained_gap_share(ratio: float | None, factor: float | None) -> float | None:
     """Return the share (0..1) of the gap log(ratio) that the factor explains; None without a gap,
     a ratio or a factor."""
     if ratio is None or ratio < 0 or factor is None or (ratio and not deviates_from_one(ratio)):
@@ -329,7 +334,7 @@ def format_share(share: float) -> str:
     return "> 99.9%" if 0.9995 <= share < 1 else f"{100 * share:.1f}%"
 
 
-def format_with_prefix(flops: float) -> str:
+def format_with_si_prefix(flops: float) -> str:
     """Return a number with its prefix, ready for a unit: 1358954496 -> "1.36 G"."""
     sizes = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
     size, prefix = next((item for item in sizes if abs(flops) >= item[0]), (1, ""))

@@ -16,8 +16,8 @@ from perfctl.orchestrator.ledger.causes.evidence import (
 )
 from perfctl.orchestrator.ledger.causes.matching import (
     EXACT,
+    find_per_group_tiling,
     list_fitting_tilings,
-    tile_grouped_convolution,
 )
 from perfctl.orchestrator.ledger.causes.rule import (
     Cause,
@@ -62,7 +62,7 @@ def detect_causal_mask(case: RowCase) -> Cause | None:
         return None
     executed = (kernel.tensor.value or 0) / case.evidence.estimated_flops
     implies = Implications(flops=ExpectedNumber(executed, share, EXACT))
-    return case.propose_cause(
+    return case.make_cause_unless_contradicted(
         "causal mask", share, (kernel,), implies, rows=rows, columns=columns, m=m, n=n
     )
 
@@ -84,9 +84,9 @@ def detect_attention_tiles(case: RowCase) -> Cause | None:
     kernel, flops, rule, is_masked = derived
     # three TF32 products for each of fp32 are another cause
     factor = flops / case.evidence.estimated_flops / (3 if THRICE.search(kernel.name) else 1)
-    if not case.is_worth_naming(factor):
+    if not case.is_factor_significant(factor):
         return None
-    return case.propose_cause(
+    return case.make_cause_unless_contradicted(
         "causal mask" if is_masked else "tile padding",
         factor,
         (kernel,),
@@ -131,14 +131,14 @@ def detect_groups_as_dense(case: RowCase) -> Cause | None:
     (kernel,) = kernels
     if kernel.algorithm.family not in ("conv", "gemm"):
         return None
-    if tile_grouped_convolution(kernel, shape) is not None:
+    if find_per_group_tiling(kernel, shape) is not None:
         return None
     dense = replace(shape, groups=1)
     matches = list_fitting_tilings(kernel, dense) if kernel.grid else []
     if kernel.grid and not matches and kernel.grid[2] % shape.groups == 0:
         return None
     multiplies = matches[0].padded_macs if matches else dense.macs
-    return case.propose_cause(
+    return case.make_cause_unless_contradicted(
         "groups run as dense",
         multiplies / shape.macs,
         kernels,
@@ -153,7 +153,7 @@ def detect_groups_as_dense(case: RowCase) -> Cause | None:
     )
 
 
-def detect_other_size(case: RowCase) -> Cause | None:
+def detect_other_product_size(case: RowCase) -> Cause | None:
     """A kernel computes a product with other rows, or columns, than the layer's.
 
     Evidence  one kernel, whose grid has the tiles of one side of the layer's product and not of the
@@ -184,7 +184,7 @@ def detect_other_size(case: RowCase) -> Cause | None:
     ((m, n, rows, columns),) = fitting
     has_columns = columns == ceil(product.n / n)
     multiplies = prod(grid) * prod(tile[:2]) * round_up(product.k, tile[2])
-    return case.propose_cause(
+    return case.make_cause_unless_contradicted(
         "other size",
         multiplies / product.macs,
         kernels,
@@ -223,7 +223,7 @@ def detect_swapped_layers(case: RowCase) -> Cause | None:
     is_swap = (
         abs(moved / (other.estimated_flops - evidence.estimated_flops or 1) - 1) < SWAPPED_ERROR_MAX
     )
-    return case.propose_cause(
+    return case.make_cause_unless_contradicted(
         "swapped layers",
         (other.estimated_flops if is_swap else evidence.estimated_flops + moved)
         / evidence.estimated_flops,
@@ -262,7 +262,7 @@ def _compute_excess_flops(evidence: RowEvidence) -> float:
     return (evidence.row.executed.value or 0) - evidence.estimated_flops
 
 
-def detect_skipped_border(case: RowCase) -> Cause | None:
+def detect_skipped_padding_taps(case: RowCase) -> Cause | None:
     """A depthwise kernel skips the taps that fall on the padding.
 
     Evidence  depthwise kernels with the count of the taps inside the image, within 2%; plausible
@@ -281,4 +281,4 @@ def detect_skipped_border(case: RowCase) -> Cause | None:
     executed = sum_multiply_add_flops(kernels) / evidence.estimated_flops
     is_stated = all("conv_depthwise" in kernel.name for kernel in kernels)
     implies = Implications(flops=ExpectedNumber(executed, share, EXACT), is_stated=is_stated)
-    return case.propose_cause("skipped border", share, kernels, implies)
+    return case.make_cause_unless_contradicted("skipped border", share, kernels, implies)

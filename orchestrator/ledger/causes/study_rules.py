@@ -15,7 +15,7 @@ from perfctl.orchestrator.counts.hardware.peaks import (
     find_recorded_gpu,
     has_contradicting_records,
 )
-from perfctl.orchestrator.counts.kernels.names import Algorithm, choose_layer_algorithm
+from perfctl.orchestrator.counts.kernels.names import Algorithm, choose_main_layer_algorithm
 from perfctl.orchestrator.estimate.sheets.layers import ManualCheckFacts, WorkedWay
 from perfctl.orchestrator.estimate.sheets.sheet import SheetFigure, build_layer_sheet
 from perfctl.orchestrator.estimate.sheets.slips import (
@@ -24,19 +24,22 @@ from perfctl.orchestrator.estimate.sheets.slips import (
     UNITS,
     CheckFinding,
     StatedValue,
-    apply_mistakes,
-    check_stated_value,
-    explain_finding,
-    format_with_unit,
+    compute_values_with_mistakes,
+    diagnose_stated_value,
+    explain_check_finding,
+    format_stated_value,
     parse_stated_value,
 )
 from perfctl.orchestrator.ledger.causes.evidence import EvidenceTable, RowEvidence
 from perfctl.orchestrator.ledger.causes.rule import Cause, Confidence, deviates_from_one
-from perfctl.orchestrator.ledger.causes.window_rules import ConstantWindow, is_constant_count
+from perfctl.orchestrator.ledger.causes.window_rules import (
+    ConstantWindow,
+    is_count_constant_as_work_grows,
+)
 from perfctl.orchestrator.ledger.expected import FORMULA
 from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.ledger.prepared import Study
-from perfctl.orchestrator.ledger.timing import HostTime, list_host_times
+from perfctl.orchestrator.ledger.timing import HostTime, list_reported_layer_host_times
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import Parameter, Run
 
@@ -71,7 +74,7 @@ def list_different_gpu_causes(parts: Sequence[Study]) -> list[Cause]:
             any(step.duration_ns is not None for step in report.steps)
             or any(kernel.duration_ns is not None for kernel in report.kernels)
             or bool(report.layer_times)
-            or any(list_host_times((run,)))
+            or any(list_reported_layer_host_times((run,)))
         )
         if not has_times or (gpu_seen := find_recorded_gpu(run)) is None:
             continue
@@ -109,7 +112,7 @@ def _describe_runs_by_tool(runs: Sequence[Run]) -> str:
     return ", ".join(names)
 
 
-def list_less_time_causes(parts: Sequence[Study]) -> list[Cause]:
+def list_work_time_contradiction_causes(parts: Sequence[Study]) -> list[Cause]:
     """Return the layers that took less time in the variant in which they have more work.
 
     Evidence  times of the CPU timer, and at least 1.5 times the multiply-adds.
@@ -118,7 +121,12 @@ def list_less_time_causes(parts: Sequence[Study]) -> list[Cause]:
     Fix       synchronize before each clock reading, or time with a profiler.
     """
     timings = group_by(
-        ((study, item) for study in parts for item in list_host_times(study.runs) if item.macs),
+        (
+            (study, item)
+            for study in parts
+            for item in list_reported_layer_host_times(study.runs)
+            if item.macs
+        ),
         lambda timing: (timing[1].layer, timing[1].direction, timing[1].run.batch_size),
     )
     causes = []
@@ -135,11 +143,13 @@ def list_less_time_causes(parts: Sequence[Study]) -> list[Cause]:
             larger, less = min(
                 pairs, key=lambda pair: pair[0][1].run.profiler != pair[1][1].run.profiler
             )
-            causes.append(_build_less_time_cause(layer, direction, batch, larger, less))
+            causes.append(
+                _build_work_time_contradiction_cause(layer, direction, batch, larger, less)
+            )
     return causes
 
 
-def _build_less_time_cause(
+def _build_work_time_contradiction_cause(
     layer: str,
     direction: str,
     batch: int | None,
@@ -170,7 +180,7 @@ def _build_less_time_cause(
     return Cause("more work in less time", None, facts)
 
 
-def list_flat_time_causes(
+def list_constant_time_causes(
     study: Study, ledger: Ledger, window: ConstantWindow | None
 ) -> list[Cause]:
     """Return times that stay while the work grows: of the CPU timer always, of kernels if their
@@ -183,21 +193,21 @@ def list_flat_time_causes(
     Fix       time kernels with a profiler.
     """
     estimates = {
-        (row.batch_size_or_one, row.layer, row.direction): row.whole_estimate or 0
+        (row.batch_size_or_one, row.layer, row.direction): row.complete_estimated_flops or 0
         for row in ledger.rows
     }
     peak = max(
         (rate for run in study.runs for rate in find_peaks(run.device).flops.values()), default=0
     )
     clocked: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
-    for item in list_host_times(study.runs):
+    for item in list_reported_layer_host_times(study.runs):
         if item.run.batch_size is not None:
             clocked[item.layer, item.direction][item.run.batch_size] = item.nanoseconds
     causes = []
     for (layer, direction), points in clocked.items():
         work = {batch: estimates.get((batch, layer, direction), 0) for batch in points}
         growing = [work[batch] or batch for batch in points]
-        if not is_constant_count(growing, points.values(), SAME_TIME_RATIO_MAX):
+        if not is_count_constant_as_work_grows(growing, points.values(), SAME_TIME_RATIO_MAX):
             continue
         low, high = min(points), max(points)
         rates = {batch: work[batch] / points[batch] * 1e9 for batch in points}
@@ -220,17 +230,19 @@ def list_flat_time_causes(
         }
         confidence: Confidence = "observed" if proven else "plausible"
         causes.append(Cause("time does not follow", None, facts, (), confidence))
-    return causes or (_list_flat_kernel_times(ledger) if window is not None else [])
+    return causes or (_list_constant_kernel_time_causes(ledger) if window is not None else [])
 
 
-def _list_flat_kernel_times(ledger: Ledger) -> list[Cause]:
+def _list_constant_kernel_time_causes(ledger: Ledger) -> list[Cause]:
     timed = group_by(
-        (row for row in ledger.rows if row.time and row.whole_estimate),
+        (row for row in ledger.rows if row.time and row.complete_estimated_flops),
         lambda row: row.batch_size_or_one,
     )
     times = {size: sum(row.time.median for row in rows if row.time) for size, rows in timed.items()}
-    work = {size: sum(row.whole_estimate or 0 for row in rows) for size, rows in timed.items()}
-    if not is_constant_count(work.values(), times.values(), SAME_TIME_RATIO_MAX):
+    work = {
+        size: sum(row.complete_estimated_flops or 0 for row in rows) for size, rows in timed.items()
+    }
+    if not is_count_constant_as_work_grows(work.values(), times.values(), SAME_TIME_RATIO_MAX):
         return []
     low, high = min(times), max(times)
     facts = {
@@ -269,7 +281,7 @@ def list_wrong_hand_estimates(study: Study) -> list[Cause]:
         for layer, quantity, stated in read_hand_estimates(run):
             sheet = build_layer_sheet(run.report.ops, layer)
             if sheet is not None and sheet.facts is not None:
-                finding = check_stated_value(stated, sheet.facts, sheet.quantities)
+                finding = diagnose_stated_value(stated, sheet.facts, sheet.quantities)
                 checks[layer, run.batch_size].setdefault(quantity, (run, finding))
     causes = []
     for (layer, batch), values in checks.items():
@@ -278,11 +290,11 @@ def list_wrong_hand_estimates(study: Study) -> list[Cause]:
             continue
         (quantity, (run, finding)), *other_findings = wrong.items()
         other_texts = [
-            f" Its {name or 'operations'}: {explain_finding(finding)}"
+            f" Its {name or 'operations'}: {explain_check_finding(finding)}"
             for name, (_, finding) in other_findings
         ]
         right = [
-            f" Its {name or 'operations'}: {format_with_unit(finding)} is correct."
+            f" Its {name or 'operations'}: {format_stated_value(finding)} is correct."
             for name, (_, finding) in values.items()
             if finding.is_correct
         ]
@@ -290,7 +302,7 @@ def list_wrong_hand_estimates(study: Study) -> list[Cause]:
             "layer": layer,
             "what": quantity or "operations",
             "batch": str(batch),
-            "explanation": "".join([explain_finding(finding), *other_texts, *right]),
+            "explanation": "".join([explain_check_finding(finding), *other_texts, *right]),
             "workload": run.workload,
             "value": finding.value,
         }
@@ -309,7 +321,7 @@ def list_algorithm_switches(table: EvidenceTable) -> list[Cause]:
     Fix       compare batch sizes on either side by time per sample.
     """
     causes = []
-    for group in table.rows_along_sweep.values():
+    for group in table.rows_with_kernels_by_batch.values():
         for before, after in pairwise(group):
             old, new = _describe_row_algorithm(before), _describe_row_algorithm(after)
             if old == new or old is None or new is None:
@@ -336,15 +348,15 @@ def list_algorithm_switches(table: EvidenceTable) -> list[Cause]:
 
 def _describe_row_algorithm(evidence: RowEvidence) -> str | None:
     """Return the algorithm of a row's kernels in words."""
-    algorithm: Algorithm = choose_layer_algorithm(
+    algorithm: Algorithm = choose_main_layer_algorithm(
         kernel.name
         for kernel in evidence.kernels
-        if kernel.computes_estimated_products or kernel.algorithm.role == "transform"
+        if kernel.is_main_product_kernel or kernel.algorithm.role == "transform"
     )
     return _DIRECT.get(algorithm.family or "") or algorithm.method or algorithm.family
 
 
-def find_formula_slips(study: Study, ledger: Ledger) -> dict[int, Cause]:
+def find_formula_mistakes_by_row(study: Study, ledger: Ledger) -> dict[int, Cause]:
     """Return the formulas of the user's that may be wrong.
 
     Evidence  the executed FLOPs, and the mistakes that hand values are checked for: multiply-adds
@@ -359,7 +371,7 @@ def find_formula_slips(study: Study, ledger: Ledger) -> dict[int, Cause]:
     slips: dict[int, Cause] = {}
     for same in group_by(rows, lambda row: row.layer).values():
         parameters = [study.get_batch(row.batch).runs[0].run.parameters for row in same]
-        texts = _find_common_mistakes(same, parameters)
+        texts = _find_mistakes_shared_by_rows(same, parameters)
         if not texts:
             continue
         over = _format_varying_parameters(parameters)
@@ -375,7 +387,7 @@ def find_formula_slips(study: Study, ledger: Ledger) -> dict[int, Cause]:
     return slips
 
 
-def _find_common_mistakes(
+def _find_mistakes_shared_by_rows(
     rows: Sequence[LedgerRow], parameters: Sequence[Sequence[Parameter]]
 ) -> list[str]:
     """Return the mistakes that give the estimates of all these rows, the most plausible first."""
@@ -394,7 +406,7 @@ def _list_fitting_mistakes(
     row: LedgerRow, parameters: Sequence[Parameter]
 ) -> Iterator[tuple[str, float]]:
     """Yield (mistake, cost) of those that make the estimate of the executed FLOPs."""
-    executed, estimate = round(row.executed.value or 0), Fraction(row.whole_estimate or 0)
+    executed, estimate = round(row.executed.value or 0), Fraction(row.complete_estimated_flops or 0)
     may_be_more = row.executed.lower_bound and (row.ratio or 0) < 1
     if executed < 2 or not estimate or not deviates_from_one(row.ratio or 0) or may_be_more:
         return
@@ -412,10 +424,10 @@ def _list_fitting_mistakes(
     facts = ManualCheckFacts(1, 0, 0, False, tuple(ways))
     stated = StatedValue("", estimate, estimate * FORMULA_ERROR, "FLOP")
     right = SheetFigure("forward", executed, "FLOP", "")
-    for candidate in apply_mistakes(stated, facts, right, ()):
+    for candidate in compute_values_with_mistakes(stated, facts, right, ()):
         text = " and ".join(candidate.slips)
         if (
-            stated.equals_rounded(candidate.value)
+            stated.equals_within_rounding(candidate.value)
             and candidate.cost <= SLIPS_COST_MAX
             and "backward" not in text
         ):

@@ -42,8 +42,8 @@ def detect_tensor_cores(case: RowCase) -> Cause | None:
     Silent    if FFMA did the work and tensor cores less than a tenth of it.
     Fix       collect the tensor counters; ``--precision fp32`` turns TF32 off.
     """
-    evidence, kernels = case.evidence, _find_tensor_kernels(case.evidence)
-    ffma = evidence.sum_raw_count("ffma")
+    evidence, kernels = case.evidence, _find_tensor_core_products(case.evidence)
+    ffma = evidence.sum_raw_counter_over_kernels("ffma")
     if ffma is None and evidence.derived and any(kernel.tensor.value for kernel in kernels):
         # no rule derives what a tensor kernel does next to its products; they are not FFMA
         ffma = 0
@@ -66,8 +66,8 @@ def detect_tensor_cores(case: RowCase) -> Cause | None:
     error = abs((case.ratio or 0) - 1)
     year = re.match(r"(\d{4})\.", evidence.ncu or "")
     is_short = done < (1 - COMPLETE_ERROR_MAX) * evidence.estimated_flops
-    types = {kernel.algorithm.math for kernel in _find_tensor_kernels(evidence)} - {None}
-    return case.propose_cause(
+    types = {kernel.algorithm.math for kernel in _find_tensor_core_products(evidence)} - {None}
+    return case.make_cause_unless_contradicted(
         "TF32" if tf32 else "tensor cores",
         1.0 if done else None,
         kernels,
@@ -81,7 +81,7 @@ def detect_tensor_cores(case: RowCase) -> Cause | None:
         by_program=by_program,
         plain=plain,
         ffma=plain if plain > DEVIATION_MIN else None,
-        pipe=evidence.sum_raw_count("pipe"),
+        pipe=evidence.sum_raw_counter_over_kernels("pipe"),
         complete=error <= COMPLETE_ERROR_MAX and not evidence.row.executed.lower_bound,
         # this ncu has counters of tensor operations
         newer_ncu=year is not None and int(year[1]) >= NCU_TENSOR_OPERATIONS_YEAR_MIN,
@@ -89,7 +89,7 @@ def detect_tensor_cores(case: RowCase) -> Cause | None:
     )
 
 
-def _find_tensor_kernels(evidence: RowEvidence) -> Kernels:
+def _find_tensor_core_products(evidence: RowEvidence) -> Kernels:
     """Return products on tensor cores by their counters; by name if none were collected."""
     return tuple(
         kernel
@@ -102,7 +102,7 @@ def _find_tensor_kernels(evidence: RowEvidence) -> Kernels:
     )
 
 
-def detect_three_tf32(case: RowCase) -> Cause | None:
+def detect_fp32_emulated_by_3xtf32(case: RowCase) -> Cause | None:
     """Three TF32 products emulate one in fp32.
 
     Evidence  the names of all products (``3xtf32``, ``fastf32``).
@@ -110,10 +110,10 @@ def detect_three_tf32(case: RowCase) -> Cause | None:
     Silent    if any product has another name.
     Fix       none; three products keep the precision of fp32.
     """
-    return _propose_by_kernel_names(case, "3xTF32", 3.0, THRICE)
+    return _propose_if_kernel_names_match(case, "3xTF32", 3.0, THRICE)
 
 
-def detect_sparsity(case: RowCase) -> Cause | None:
+def detect_structured_sparsity(case: RowCase) -> Cause | None:
     """Tensor cores with 2:4 sparsity do half of the multiplies.
 
     Evidence  the names of all products (``sparse``, ``spgemm``, ``sptensor``).
@@ -121,14 +121,16 @@ def detect_sparsity(case: RowCase) -> Cause | None:
     Silent    if any product has another name.
     Fix       none; two of four weights are zero.
     """
-    return _propose_by_kernel_names(case, "2:4 sparsity", 0.5, SPARSE)
+    return _propose_if_kernel_names_match(case, "2:4 sparsity", 0.5, SPARSE)
 
 
-def _propose_by_kernel_names(
+def _propose_if_kernel_names_match(
     case: RowCase, rule: str, factor: float, pattern: re.Pattern[str]
 ) -> Cause | None:
     matching = [
-        kernel for kernel in _find_tensor_kernels(case.evidence) if pattern.search(kernel.name)
+        kernel
+        for kernel in _find_tensor_core_products(case.evidence)
+        if pattern.search(kernel.name)
     ]
     if (
         case.executed_flops is None
@@ -136,10 +138,10 @@ def _propose_by_kernel_names(
         or len(matching) != len(case.evidence.product_kernels)
     ):
         return None
-    return case.propose_cause(rule, factor, matching, Implications())
+    return case.make_cause_unless_contradicted(rule, factor, matching, Implications())
 
 
-def detect_constant_moves(case: RowCase) -> Cause | None:
+def detect_hfma2_constant_moves(case: RowCase) -> Cause | None:
     """HFMA2 instructions that move constants count as fp16 and, on CC 8.x and 9.x, as tensor work.
 
     Evidence  HFMA counts of kernels whose fp16 figure was left out for this reason.
@@ -163,7 +165,7 @@ def detect_constant_moves(case: RowCase) -> Cause | None:
         kernel.flops.value is not None and not any("fp16" in part for part in kernel.flops.missing)
         for kernel in kernels
     )
-    return case.propose_cause(
+    return case.make_cause_unless_contradicted(
         "constant moves",
         None,
         kernels,

@@ -13,8 +13,8 @@ from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_name
 from perfctl.orchestrator.ledger.causes import matching
 from perfctl.orchestrator.ledger.causes.call_rules import (
     RECURRENT,
-    count_calls_by_launches,
     count_estimated_products,
+    infer_layer_calls_from_launches,
 )
 from perfctl.orchestrator.ledger.causes.evidence import (
     FP,
@@ -80,7 +80,7 @@ class BatchMatch:
         return {"count": name, "value": self.value, "seen": self.batch}
 
 
-def detect_wrong_window(case: RowCase) -> Cause | None:
+def detect_counts_from_other_batch(case: RowCase) -> Cause | None:
     """The row's count belongs to another batch size.
 
     Evidence  counts that are the same at every batch size.
@@ -92,11 +92,11 @@ def detect_wrong_window(case: RowCase) -> Cause | None:
     if (
         seen_batch is None
         or seen_batch == evidence.row.batch_size_or_one
-        or not any(map(evidence.sum_raw_count, COUNTS))
+        or not any(map(evidence.sum_raw_counter_over_kernels, COUNTS))
     ):
         return None
     factor = seen_batch / evidence.row.batch_size_or_one
-    return case.propose_cause(
+    return case.make_cause_unless_contradicted(
         "wrong window",
         factor,
         evidence.kernels,
@@ -105,7 +105,9 @@ def detect_wrong_window(case: RowCase) -> Cause | None:
     )
 
 
-def find_constant_window(table: EvidenceTable, loose: Loose) -> ConstantWindow | None:
+def find_work_constant_across_batches(
+    table: EvidenceTable, kernels_outside_layers: Loose
+) -> ConstantWindow | None:
     """Return the work that stays while the estimate grows: in the layers' rows, or else in kernels
     outside of them. The other rules are then applied to the batch size that explains the counts.
 
@@ -118,15 +120,20 @@ def find_constant_window(table: EvidenceTable, loose: Loose) -> ConstantWindow |
               row of blocks, or one with incomplete counters proves nothing.
     Fix       open the profiler's window around the training step.
     """
-    return _find_window_of_rows(table) or _find_window_outside_layers(table, loose)
+    return _find_constant_work_in_rows(table) or _find_constant_work_outside_layers(
+        table, kernels_outside_layers
+    )
 
 
-def _find_window_of_rows(table: EvidenceTable) -> ConstantWindow | None:
+def _find_constant_work_in_rows(table: EvidenceTable) -> ConstantWindow | None:
     constant: list[RowEvidence] = []
     proving, total = [0.0, 0.0], [0.0, 0.0]  # estimates, counts
-    for group in table.rows_along_sweep.values():
+    for group in table.rows_with_kernels_by_batch.values():
         estimates = [evidence.estimated_flops for evidence in group]
-        counts = [sum(evidence.sum_raw_count(count) or 0 for count in COUNTS) for evidence in group]
+        counts = [
+            sum(evidence.sum_raw_counter_over_kernels(count) or 0 for count in COUNTS)
+            for evidence in group
+        ]
         if not any(counts):
             continue
         weights = sum(estimates), sum(counts)
@@ -136,9 +143,9 @@ def _find_window_of_rows(table: EvidenceTable) -> ConstantWindow | None:
         coverages = {
             (figure.lower_bound, figure.launches, figure.of_launches) for figure in figures
         }
-        if is_constant_count(estimates, counts) and len(coverages) == 1:
+        if is_count_constant_as_work_grows(estimates, counts) and len(coverages) == 1:
             constant += group
-            if not _can_fill_same_tiles(group):
+            if not _can_batches_execute_same_work(group):
                 proving = [before + weight for before, weight in zip(proving, weights, strict=True)]
     if any(part <= all_ / 2 for part, all_ in zip(proving, total, strict=True)):
         return None
@@ -148,8 +155,10 @@ def _find_window_of_rows(table: EvidenceTable) -> ConstantWindow | None:
     }
     if len({size / int(world or 1) for size, world in worlds.items()}) == 1:
         return None  # more ranks with as many samples each
-    batch = _find_agreed_batch(constant)
-    matches = (match for evidence in constant for match in _list_batch_matches(evidence))
+    batch = _find_batch_explaining_most_rows(constant)
+    matches = (
+        match for evidence in constant for match in _list_row_batches_explaining_counts(evidence)
+    )
     proof = next((match for match in matches if match.batch == batch), None)
     sizes = [evidence.row.batch_size_or_one for evidence in constant]
     evidence = proof.evidence if proof else constant[0]
@@ -172,26 +181,28 @@ def _find_window_of_rows(table: EvidenceTable) -> ConstantWindow | None:
     )
 
 
-def _can_fill_same_tiles(group: Sequence[RowEvidence]) -> bool:
+def _can_batches_execute_same_work(rows_by_batch: Sequence[RowEvidence]) -> bool:
     """Return whether all batch sizes of a row may execute the same, so that it proves nothing."""
-    if all(matching.is_tiling_predicted(evidence) for evidence in group):
+    if all(matching.has_tiling_for_row_batch(evidence) for evidence in rows_by_batch):
         return True
-    if frozenset.intersection(*(matching.list_possible_tiles(evidence) for evidence in group)):
+    if frozenset.intersection(
+        *(matching.list_tiles_fitting_count(evidence) for evidence in rows_by_batch)
+    ):
         return True
-    if all(matching.has_one_row_of_tiles(evidence) for evidence in group):
+    if all(matching.has_one_row_of_tiles(evidence) for evidence in rows_by_batch):
         return True
     # a step of a recurrent layer may fill a tile too, and which products it launches is not
     # known; a block of a Winograd or FFT kernel may take as many images
-    largest = group[-1]
-    return bool(RECURRENT.search(group[0].row.kind or "")) or (
+    largest = rows_by_batch[-1]
+    return bool(RECURRENT.search(rows_by_batch[0].row.kind or "")) or (
         largest.row.batch_size_or_one <= WINOGRAD_BLOCK_IMAGES_MAX
         and any(kernel.algorithm.family in ("winograd", "fft") for kernel in largest.kernels)
     )
 
 
-def _list_batch_matches(evidence: RowEvidence) -> list[BatchMatch]:
-    """Return ``match_batches`` of the row; nothing if only some launches were counted, or if the
-    estimate has other tiles than fused attention."""
+def _list_row_batches_explaining_counts(evidence: RowEvidence) -> list[BatchMatch]:
+    """Return ``list_batches_explaining_counts`` of the row; nothing if only some launches were
+    counted, or if the estimate has other tiles than fused attention."""
     counted = evidence.row.executed
     fused = any(kernel.algorithm.family == "attention" for kernel in evidence.product_kernels)
     if 0 < counted.launches < counted.of_launches or evidence.left_out:
@@ -200,10 +211,10 @@ def _list_batch_matches(evidence: RowEvidence) -> list[BatchMatch]:
         return []
     if fused and (evidence.causal or evidence.row.direction != "forward"):
         return []
-    matches = match_batches(evidence, evidence.kernels)
+    matches = list_batches_explaining_counts(evidence, evidence.kernels)
     # epilogues may have several additions for each output
     matches = [match for match in matches if match.count not in ("fadd", "fmul")] or matches
-    runs = count_calls_by_launches(evidence, evidence.product_kernels) or 1
+    runs = infer_layer_calls_from_launches(evidence, evidence.product_kernels) or 1
     if runs == 1:
         return matches
     # or a smaller batch, as often
@@ -215,26 +226,34 @@ def _list_batch_matches(evidence: RowEvidence) -> list[BatchMatch]:
     return [*matches, *smaller]
 
 
-def _find_agreed_batch(constant: Sequence[RowEvidence]) -> int | None:
+def _find_batch_explaining_most_rows(constant_rows: Sequence[RowEvidence]) -> int | None:
     """Return the batch size that explains the counts of most rows."""
     proposed = {
-        evidence.row_key: {match.batch: None for match in _list_batch_matches(evidence)}
-        for evidence in constant
+        evidence.row_key: {
+            match.batch: None for match in _list_row_batches_explaining_counts(evidence)
+        }
+        for evidence in constant_rows
     }
-    tally = Tally(match.batch for evidence in constant for match in _list_batch_matches(evidence))
+    tally = Tally(
+        match.batch
+        for evidence in constant_rows
+        for match in _list_row_batches_explaining_counts(evidence)
+    )
     # the program may pad every batch to the largest
-    largest = max(evidence.row.batch_size_or_one for evidence in constant)
+    largest = max(evidence.row.batch_size_or_one for evidence in constant_rows)
     common = [batch for batch, _ in tally.most_common(PROPOSED_BATCHES_MAX)]
     votes: dict[int, list[RowEvidence]] = {}
     for batch in dict.fromkeys([*common, largest]):
-        for evidence in constant:
+        for evidence in constant_rows:
             evidence_at_batch = evidence.replace_profiled_batch(batch)
             exact = batch in proposed[evidence.row_key] and matching.can_grids_fit_shape(
                 evidence_at_batch
             )
             if (
                 exact
-                or matching.predict_from_grids(evidence_at_batch, evidence_at_batch.product_kernels)
+                or matching.predict_product_flops_from_tiles(
+                    evidence_at_batch, evidence_at_batch.product_kernels
+                )
                 is not None
             ):
                 votes.setdefault(batch, []).append(evidence)
@@ -247,18 +266,20 @@ def _find_agreed_batch(constant: Sequence[RowEvidence]) -> int | None:
     best = min(votes, key=rank, default=None)
     # a batch half as large, whose products all ran twice, has the same counts
     ran_once = best is not None and any(
-        (count_calls_by_launches(row, row.product_kernels) or 1) == 1 for row in votes[best]
+        (infer_layer_calls_from_launches(row, row.product_kernels) or 1) == 1 for row in votes[best]
     )
     return best if ran_once else None
 
 
-def _find_window_outside_layers(table: EvidenceTable, loose: Loose) -> ConstantWindow | None:
+def _find_constant_work_outside_layers(
+    table: EvidenceTable, kernels_outside_layers: Loose
+) -> ConstantWindow | None:
     """Return the window by kernels of no layer, by name. The optimizer's do not grow with the batch
     either, so only products count."""
     by_name: dict[str, dict[int, list[KernelGroup]]] = defaultdict(lambda: defaultdict(list))
-    for batch, kernels in loose.items():
+    for batch, kernels in kernels_outside_layers.items():
         for kernel in kernels:
-            if kernel.computes_estimated_products and kernel.algorithm.family is not None:
+            if kernel.is_main_product_kernel and kernel.algorithm.family is not None:
                 by_name[kernel.name][batch].append(kernel)
     counts = {
         name: {
@@ -269,7 +290,9 @@ def _find_window_outside_layers(table: EvidenceTable, loose: Loose) -> ConstantW
     }
     last = {name: by_batch[max(by_batch)] for name, by_batch in counts.items()}
     staying = [
-        name for name, by_batch in counts.items() if is_constant_count(by_batch, by_batch.values())
+        name
+        for name, by_batch in counts.items()
+        if is_count_constant_as_work_grows(by_batch, by_batch.values())
     ]
     if not staying or sum(last[name] for name in staying) <= sum(last.values()) / 2:
         return None
@@ -277,7 +300,7 @@ def _find_window_outside_layers(table: EvidenceTable, loose: Loose) -> ConstantW
     batches = by_name[name]
     largest = max(batches)
     facts = {"name": name, "first": min(batches), "last": largest}
-    matches = _match_layer_batches(table, largest, batches[largest])
+    matches = _list_layer_batches_explaining_kernels(table, largest, batches[largest])
     if not matches:
         return ConstantWindow(frozenset(), None, facts, (name,))
     match = min(matches, key=lambda match: match.batch)
@@ -289,7 +312,7 @@ def _find_window_outside_layers(table: EvidenceTable, loose: Loose) -> ConstantW
     )
 
 
-def _match_layer_batches(
+def _list_layer_batches_explaining_kernels(
     table: EvidenceTable, batch: int, kernels: Sequence[KernelGroup]
 ) -> list[BatchMatch]:
     """Return the matches of the layers that kernels of one name may serve; a convolution's serve no
@@ -300,27 +323,35 @@ def _match_layer_batches(
         for (size, _, direction), evidence in table.items()
         if size == batch and direction == "forward"
         if not convolution or "Conv" in (evidence.row.kind or "")
-        for match in match_batches(evidence, kernels)
+        for match in list_batches_explaining_counts(evidence, kernels)
     ]
 
 
-def is_constant_count(
-    work: Collection[float], counts: Collection[float], ratio_max: float = SAME_COUNT_RATIO_MAX
+def is_count_constant_as_work_grows(
+    estimated_work: Collection[float],
+    counts: Collection[float],
+    ratio_max: float = SAME_COUNT_RATIO_MAX,
 ) -> bool:
     """Return whether the counts are positive and the same while the work grows."""
-    if not counts or min(*work, *counts) <= 0:
+    if not counts or min(*estimated_work, *counts) <= 0:
         return False
-    return max(counts) <= ratio_max * min(counts) and max(work) >= GROWTH_MIN * min(work)
+    return max(counts) <= ratio_max * min(counts) and max(estimated_work) >= GROWTH_MIN * min(
+        estimated_work
+    )
 
 
-def match_batches(evidence: RowEvidence, kernels: Iterable[KernelGroup]) -> list[BatchMatch]:
+def list_batches_explaining_counts(
+    evidence: RowEvidence, kernels: Iterable[KernelGroup]
+) -> list[BatchMatch]:
     """Return the batch sizes at which a count is one per multiply-add, or one per output.
 
     FMUL and FADD of cuBLAS products are those of complete tiles, of every part of a split sum and
     of slices, not of outputs.
     """
     row = evidence.row
-    per_sample: dict[str, float] = {"ffma": (row.whole_estimate or 0) / 2 / row.batch_size_or_one}
+    per_sample: dict[str, float] = {
+        "ffma": (row.complete_estimated_flops or 0) / 2 / row.batch_size_or_one
+    }
     direct = [
         kernel
         for kernel in kernels
@@ -329,7 +360,7 @@ def match_batches(evidence: RowEvidence, kernels: Iterable[KernelGroup]) -> list
     tiled = any(kernel.algorithm.family == "gemm" and kernel.algorithm.tile for kernel in direct)
     if row.direction == "forward" and not tiled:
         per_sample |= dict.fromkeys(
-            ("fadd", "fmul"), _count_outputs(evidence) / row.batch_size_or_one
+            ("fadd", "fmul"), _count_output_elements(evidence) / row.batch_size_or_one
         )
     if any(kernel.tensor.value for kernel in direct):
         per_sample["tensor"] = per_sample["ffma"]
@@ -338,7 +369,7 @@ def match_batches(evidence: RowEvidence, kernels: Iterable[KernelGroup]) -> list
         counted = [
             kernel
             for kernel in direct
-            if kernel.computes_estimated_products or count in ("fadd", "fmul")
+            if kernel.is_main_product_kernel or count in ("fadd", "fmul")
         ]
         value = sum(
             kernel.multiply_add_flops / 2 if count == "tensor" else kernel.counts.get(count, 0)
@@ -349,11 +380,11 @@ def match_batches(evidence: RowEvidence, kernels: Iterable[KernelGroup]) -> list
     return matches
 
 
-def _count_outputs(evidence: RowEvidence) -> int:
+def _count_output_elements(evidence: RowEvidence) -> int:
     return sum(call.output_elements or 0 for call in evidence.row.calls)
 
 
-def list_window_causes(window: ConstantWindow | None) -> list[Cause]:
+def list_constant_work_causes(window: ConstantWindow | None) -> list[Cause]:
     """Return the cause for the complete sweep, whose rows have the factor."""
     if window is None:
         return []
@@ -366,7 +397,9 @@ def list_window_causes(window: ConstantWindow | None) -> list[Cause]:
     return [Cause("wrong window", None, facts, window.kernels, "observed", variant)]
 
 
-def list_unattributed_fadd_causes(table: EvidenceTable, loose: Loose) -> list[Cause]:
+def list_fadd_without_ffma_causes(
+    table: EvidenceTable, kernels_outside_layers: Loose
+) -> list[Cause]:
     """Return the largest kernel of which only FADD was collected, if no kernel has a layer.
 
     Evidence  which counters were collected.
@@ -378,7 +411,7 @@ def list_unattributed_fadd_causes(table: EvidenceTable, loose: Loose) -> list[Ca
         return []
     additions = [
         (kernel.counts["fadd"], batch, kernel)
-        for batch, kernels in loose.items()
+        for batch, kernels in kernels_outside_layers.items()
         for kernel in kernels
         if "fadd" in kernel.counts and "ffma" not in kernel.counts
     ]
@@ -388,11 +421,13 @@ def list_unattributed_fadd_causes(table: EvidenceTable, loose: Loose) -> list[Ca
     facts = {"fadd": value, "kernel": shorten_kernel_name(kernel.name), "metrics": METRICS["fp32"]}
     variant = "outside"
     matches = [
-        match for match in _match_layer_batches(table, batch, (kernel,)) if match.count == "fadd"
+        match
+        for match in _list_layer_batches_explaining_kernels(table, batch, (kernel,))
+        if match.count == "fadd"
     ]
     if matches:
         match = max(matches, key=lambda match: match.evidence.estimated_flops)
-        macs = match.evidence.estimated_flops / 2 / _count_outputs(match.evidence)
+        macs = match.evidence.estimated_flops / 2 / _count_output_elements(match.evidence)
         facts |= {"layer": match.evidence.row.layer, "macs": macs, "ffma": macs * value}
         variant = "of a layer"
         shape = match.evidence.replace_profiled_batch(match.batch).forward

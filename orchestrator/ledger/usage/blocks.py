@@ -31,19 +31,21 @@ class RepeatedBlockLayer(NamedTuple):
     """Which block; None outside of them."""
 
 
-def _split_number(component: str) -> tuple[str, int | None]:
+def _split_class_and_instance_number(component: str) -> tuple[str, int | None]:
     """Return the class and the number of an instance: "RMSNorm_29" -> ("RMSNorm", 29)."""
     match = _NUMBERED.match(component)
     return (match[1], int(match[2])) if match else (component, None)
 
 
-def map_to_repeated_block(layers: Iterable[str]) -> Mapping[str, RepeatedBlockLayer]:
+def map_layers_to_repeated_block(layers: Iterable[str]) -> Mapping[str, RepeatedBlockLayer]:
     """Return the part of the repeated block that each layer is. Layers outside, and all layers
     where nothing repeats, keep their names.
 
     The block is the component with children that has most instances.
     """
-    paths = {layer: tuple(map(_split_number, layer.split("."))) for layer in layers}
+    paths = {
+        layer: tuple(map(_split_class_and_instance_number, layer.split("."))) for layer in layers
+    }
     parts = {layer: RepeatedBlockLayer(layer, None) for layer in paths}
     # (path above, class) -> numbers of its instances
     instances: defaultdict[tuple[LayerPath, str], set[int]] = defaultdict(set)

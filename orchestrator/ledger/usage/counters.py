@@ -45,10 +45,10 @@ class CounterMean(NamedTuple):
     value: float | None
     """None without a sample."""
     unit: str
-    """As of ``get_counter_unit``."""
+    """As of ``get_counter_display_unit``."""
 
 
-def get_counter_unit(sample: CounterSample) -> str:
+def get_counter_display_unit(sample: CounterSample) -> str:
     """Return the unit in which a counter is shown: %, B/s, /s, or "" for a ratio. Amounts become
     rates."""
     if sample.unit in ("byte", "byte/s"):
@@ -56,31 +56,32 @@ def get_counter_unit(sample: CounterSample) -> str:
     return sample.unit or ("/s" if _AMOUNT.match(sample.name) else "")
 
 
-def find_sample_period(samples: Sequence[CounterSample]) -> float | None:
+def compute_median_sample_period_ns(samples: Sequence[CounterSample]) -> float | None:
     """Return the usual time between samples of one counter of one device, ns; None for a single
     sample."""
     times = sorted({sample.at_ns for sample in samples})
     return median(after - before for before, after in pairwise(times)) if times[1:] else None
 
 
-def compute_counter_rates(samples: Sequence[CounterSample]) -> list[tuple[int, float]]:
-    """Return (ns, value in the unit of ``get_counter_unit``) of one counter of one device."""
-    period = find_sample_period(samples)
+def convert_counter_samples_to_rates(samples: Sequence[CounterSample]) -> list[tuple[int, float]]:
+    """Return (ns, value in the unit of ``get_counter_display_unit``) of one counter of one
+    device."""
+    period = compute_median_sample_period_ns(samples)
     if period is None:
         return []
     scale = 1e9 / period if _AMOUNT.match(samples[0].name) else 1
     return [(at_ns, value * scale) for at_ns, value in list_ns_and_value_of_field(samples, "value")]
 
 
-def compute_counter_means(run: Run) -> Iterator[CounterMean]:
+def compute_counter_means_by_run_part(run: Run) -> Iterator[CounterMean]:
     """Yield the means of every counter over all samples, by layer or kernel, and by step."""
     counters = group_by(run.report.counter_samples, lambda item: (item.device_index, item.name))
     parts: dict[int | None, list[tuple[str, _Windows, int]]] = {}
     for (device, name), samples in counters.items():
-        period = find_sample_period(samples)
+        period = compute_median_sample_period_ns(samples)
         if period is None:
             continue
-        points = compute_counter_rates(samples)
+        points = convert_counter_samples_to_rates(samples)
         parts[device] = parts.get(device) or list(_list_windows_of_run_parts(run, device, period))
         for part, windows, least in parts[device]:
             # of the samples that lie inside of windows with at least ``least``
@@ -90,12 +91,12 @@ def compute_counter_means(run: Run) -> Iterator[CounterMean]:
                 last = bisect_right(points, end - period, key=itemgetter(0))
                 inside += [value for _, value in points[first:last] if last - first >= least]
             if inside or least == 1:
-                mean, unit = fmean(inside) if inside else None, get_counter_unit(samples[0])
+                mean, unit = fmean(inside) if inside else None, get_counter_display_unit(samples[0])
                 yield CounterMean(run, device, part, name, len(inside), mean, unit)
 
 
 def _list_windows_of_run_parts(
-    run: Run, device: int | None, period: float
+    run: Run, device: int | None, period_ns: float
 ) -> Iterator[tuple[str, _Windows, int]]:
     """Yield the parts of a run: name, when, and the samples that a window needs."""
     yield "all", [(-LATEST_NS, LATEST_NS)], 1
@@ -114,7 +115,7 @@ def _list_windows_of_run_parts(
         following = kernel.name
         if kernel.layer is not None:
             following = f"{kernel.layer} {kernel.direction or ''}".rstrip()
-        if following != name or start - busy_until > period:
+        if following != name or start - busy_until > period_ns:
             # what runs at the same time as another layer or kernel is of neither
             windows[name].append((begin, min(busy_until, start)))
             name, begin = following, max(start, busy_until)

@@ -16,9 +16,9 @@ from statistics import median
 from typing import ClassVar, TypeVar
 
 from perfctl.orchestrator.ledger.usage.readings import (
-    find_measured_window,
-    format_seconds,
-    group_samples_of_working_devices,
+    find_measured_steps_window_ns,
+    format_ns_as_s_or_ms,
+    group_gpu_samples_by_working_device,
     list_ns_and_value_of_field,
     sum_if_all_known,
 )
@@ -124,23 +124,26 @@ class Energy:
             return None
         return self.per_step * self.span_ns / self.steps / 1e9
 
-    def share_joules_by_layer(self, times: Mapping[K, float]) -> dict[K, float]:
+    def split_step_joules_by_layer_time(
+        self, step_ns_by_layer: Mapping[K, float]
+    ) -> dict[K, float]:
         """Joules of a step by layer: its share of the step's time (``times``: ns a step). Shared,
         not measured: a layer that draws more power than another in the same time gets as much.
         Empty without joules of a step."""
         if self.per_step is None or not self.span_ns or not self.steps:
             return {}
         return {
-            key: self.per_step * took * self.steps / self.span_ns for key, took in times.items()
+            key: self.per_step * took * self.steps / self.span_ns
+            for key, took in step_ns_by_layer.items()
         }
 
 
-def measure_energy(run: Run) -> tuple[Energy, ...]:
+def compute_energy_per_gpu(run: Run) -> tuple[Energy, ...]:
     """Return the energy of the GPUs whose power was read; of perfctl's own runs, only that of the
     GPU that did the work."""
     return tuple(
-        _measure_device_energy(run, device, samples)
-        for device, samples in group_samples_of_working_devices(run).items()
+        _compute_gpu_energy(run, device, samples)
+        for device, samples in group_gpu_samples_by_working_device(run).items()
         if any(sample.power_w is not None or sample.energy_j is not None for sample in samples)
     )
 
@@ -156,7 +159,7 @@ def explain_missing_energy(run: Run) -> str:
     return "the run has no power samples"
 
 
-def _measure_device_energy(run: Run, device: int | None, samples: Sequence[Sample]) -> Energy:
+def _compute_gpu_energy(run: Run, device: int | None, samples: Sequence[Sample]) -> Energy:
     counter = list_ns_and_value_of_field(samples, "energy_j")
     power = list_ns_and_value_of_field(samples, "power_w")
     # a counter that went backwards was reset, by a reload of the driver
@@ -166,7 +169,7 @@ def _measure_device_energy(run: Run, device: int | None, samples: Sequence[Sampl
         and all(before[1] <= after[1] for before, after in pairwise(counter))
     )
     points = counter if is_counted else power
-    span = window = find_measured_window(run)
+    span = window = find_measured_steps_window_ns(run)
     steps = {step.number for step in run.report.steps if step.phase == "step"} if window else None
     period = None
     if len(points) > 1:
@@ -178,9 +181,11 @@ def _measure_device_energy(run: Run, device: int | None, samples: Sequence[Sampl
         joules = (
             interpolate_reading(counter, span[1]) - interpolate_reading(counter, span[0])
             if is_counted
-            else integrate_power(power, span)
+            else integrate_power_to_joules(power, span)
         )
-        error = _estimate_energy_error(points, span, period, joules, counted=is_counted)
+        error = _estimate_relative_energy_error(
+            points, span, period, joules, from_energy_counter=is_counted
+        )
     # a step that is shown in part only has no tokens that its energy belongs to
     served = [None if step.may_be_partial else step.tokens for step in run.report.served_steps]
     tokens = sum_if_all_known(served) if served else None
@@ -219,18 +224,20 @@ def _explain_unusable_readings(
         return "the samples do not cover the measured steps"
     unit = max(period, AVERAGING_MAX_NS)
     if span[1] - span[0] < SPAN_PERIODS_MIN * unit:
-        is_measured = find_measured_window(run) is not None
+        is_measured = find_measured_steps_window_ns(run) is not None
         subject = "the steps take" if is_measured else "the samples span"
         return (
-            f"{subject} {format_seconds(span[1] - span[0])} in total, less than {SPAN_PERIODS_MIN} "
-            f"times {format_seconds(unit)}: the power samples are {format_seconds(period)} apart, "
-            f"and each is the mean of up to {format_seconds(AVERAGING_MAX_NS)}. "
+            f"{subject} {format_ns_as_s_or_ms(span[1] - span[0])} in total, less than "
+            f"{SPAN_PERIODS_MIN} "
+            f"times {format_ns_as_s_or_ms(unit)}: the power samples are "
+            f"{format_ns_as_s_or_ms(period)} apart, "
+            f"and each is the mean of up to {format_ns_as_s_or_ms(AVERAGING_MAX_NS)}. "
             f"{'Run more steps' if is_measured else 'Sample longer'}"
         )
     inside = [moment for moment, _ in points if span[0] - period <= moment <= span[1] + period]
     pause = max(after - before for before, after in pairwise(inside))
     if pause > SPAN_PERIODS_MIN * unit:
-        return f"there is no power sample for {format_seconds(pause)} of the span"
+        return f"there is no power sample for {format_ns_as_s_or_ms(pause)} of the span"
     return None
 
 
@@ -245,7 +252,7 @@ def interpolate_reading(points: Points, moment: float) -> float:
     return points[-1][1]
 
 
-def integrate_power(power: Points, span: tuple[int, int]) -> float:
+def integrate_power_to_joules(power: Points, span: tuple[int, int]) -> float:
     """Return the joules between two moments (ns): watts by the trapezoid rule, on straight lines
     between the readings."""
     inside = [(moment, watts) for moment, watts in power if span[0] < moment < span[1]]
@@ -258,8 +265,13 @@ def integrate_power(power: Points, span: tuple[int, int]) -> float:
     return sum(areas) / 1e9
 
 
-def _estimate_energy_error(
-    points: Points, span: tuple[int, int], period: int, joules: float, *, counted: bool
+def _estimate_relative_energy_error(
+    points: Points,
+    span: tuple[int, int],
+    period_ns: int,
+    joules: float,
+    *,
+    from_energy_counter: bool,
 ) -> float | None:
     """Return by how much of the joules they may be off: at each end of the span, power is known
     only as a mean over the time between readings and the GPU's own averaging, and may be off by as
@@ -271,9 +283,11 @@ def _estimate_energy_error(
     # times that were cut to whole seconds: each end may be off by one
     is_cut = not any(moment % 1_000_000_000 for moment, _ in points)
     cut = 1e9 / length if is_cut else 0.0
-    if counted:
+    if from_energy_counter:
         mean = joules / length
-        return min(2 * mean * period / joules + cut, 1.0)
-    watts = [value for moment, value in points if span[0] - period <= moment <= span[1] + period]
+        return min(2 * mean * period_ns / joules + cut, 1.0)
+    watts = [
+        value for moment, value in points if span[0] - period_ns <= moment <= span[1] + period_ns
+    ]
     varied = max(watts) - min(watts)
-    return min(2 * (period + AVERAGING_MAX_NS) / 1e9 * varied / joules + cut, 1.0)
+    return min(2 * (period_ns + AVERAGING_MAX_NS) / 1e9 * varied / joules + cut, 1.0)

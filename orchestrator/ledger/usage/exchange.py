@@ -185,7 +185,7 @@ class JobCommunication:
         return self.job.ranks
 
     @property
-    def ns_by_straggler(self) -> dict[int, int]:
+    def straggler_ns_by_rank(self) -> dict[int, int]:
         """Rank -> what it cost all by coming last, over all steps."""
         sums: Counter[int] = Counter()
         for straggler in self.stragglers:
@@ -194,7 +194,7 @@ class JobCommunication:
 
 
 def compute_bus_bandwidth_or_reason(
-    name: str, size: int | None, ranks: int | None, ns: float
+    collective_name: str, input_bytes: int | None, group_size: int | None, duration_ns: float
 ) -> tuple[float | None, str | None]:
     """(bytes/s, None), or (None, why not). ``size``: bytes of one rank's input; ``ranks``: in
     the group.
@@ -203,18 +203,18 @@ def compute_bus_bandwidth_or_reason(
     1)/n for all-reduce, (n - 1)/n for all-gather, reduce-scatter and all-to-all, 1 for broadcast
     and reduce. S of an all-gather is its output, n inputs.
     """
-    kind = re.sub("[^a-z]", "", name.lower())
+    kind = re.sub("[^a-z]", "", collective_name.lower())
     if "coalesced" in kind:
         return None, "for coalesced collectives, the trace does not state what the size includes"
     if kind.endswith("alltoallv"):
         return None, "an all-to-all with uneven splits has no formula"
-    if size is None:
+    if input_bytes is None:
         return None, "the trace does not state the size"
-    if ranks is None:
+    if group_size is None:
         return None, "the trace does not state the number of ranks of the group"
-    if ns <= 0 or ranks < 2 or size <= 0:
+    if duration_ns <= 0 or group_size < 2 or input_bytes <= 0:
         return None, "it sent nothing, or took no time"
-    n = ranks
+    n = group_size
     factors = (
         ("allreduce", 2 * (n - 1) / n),
         ("allgather", n - 1),
@@ -225,9 +225,9 @@ def compute_bus_bandwidth_or_reason(
     )
     factor = next((factor for part, factor in factors if part in kind), None)
     return (
-        (None, f"perfctl has no formula for {name}")
+        (None, f"perfctl has no formula for {collective_name}")
         if factor is None
-        else (size / (ns / 1e9) * factor, None)
+        else (input_bytes / (duration_ns / 1e9) * factor, None)
     )
 
 
@@ -248,21 +248,23 @@ class _RankCommunication:
     def __init__(self, use: RankUse) -> None:
         self.use = use
         self.collectives = use.activity.collectives
-        self.sources = _find_collective_sources(use)
-        self.compute = _group_by_step(use.activity.computing)
-        self.communication = _group_by_step(use.activity.kernel_of.values())
+        self.sources = _attribute_collectives_to_layers(use)
+        self.compute = _merge_kernel_intervals_by_step(use.activity.computing)
+        self.communication = _merge_kernel_intervals_by_step(use.activity.kernel_of.values())
         # compute of other steps hides communication, too
         self.exposed_ns = {
-            step: spans.total_ns - spans.measure_overlap(use.activity.compute)
+            step: spans.total_ns - spans.measure_overlap_ns(use.activity.compute)
             for step, spans in self.communication.items()
         }
-        running = _group_by_step([*use.activity.computing, *use.activity.kernel_of.values()])
+        running = _merge_kernel_intervals_by_step(
+            [*use.activity.computing, *use.activity.kernel_of.values()]
+        )
         self.span_ns = {step: of_step.span_ns for step, of_step in running.items()}
         if len(self.span_ns) > 1:
             self.span_ns.pop(None, None)  # before and after the steps
 
     @property
-    def stalled_ns(self) -> int | None:
+    def exposed_point_to_point_ns(self) -> int | None:
         """Time in sends and receives between two ranks, without another kernel; None if there
         are none."""
         waiting: list[Kernel] = []
@@ -273,15 +275,15 @@ class _RankCommunication:
         if not waiting:
             return None
         waits = Intervals.make_from_items(waiting)
-        return waits.total_ns - waits.measure_overlap(Intervals.make_from_items(working))
+        return waits.total_ns - waits.measure_overlap_ns(Intervals.make_from_items(working))
 
 
-def _group_by_step(kernels: Iterable[Kernel]) -> dict[int | None, Intervals]:
+def _merge_kernel_intervals_by_step(kernels: Iterable[Kernel]) -> dict[int | None, Intervals]:
     by_step = group_by(kernels, lambda kernel: kernel.step)
     return {step: Intervals.make_from_items(of_step) for step, of_step in by_step.items()}
 
 
-def _find_collective_sources(use: RankUse) -> dict[int, _CollectiveSource]:
+def _attribute_collectives_to_layers(use: RankUse) -> dict[int, _CollectiveSource]:
     """Return the source of each collective that has a kernel. Its layer is that of the range that
     launched it, or of the kernel that was launched before it, by correlation where all kernels
     have one of the same process, and otherwise by start."""
@@ -290,12 +292,12 @@ def _find_collective_sources(use: RankUse) -> dict[int, _CollectiveSource]:
         kernel.correlation is not None for kernel in kernels
     )
 
-    def order_by_launch(kernel: Kernel) -> int:
+    def get_launch_order(kernel: Kernel) -> int:
         return (kernel.correlation if is_correlated else kernel.start_ns) or 0
 
     collective_launches = {kernel.launch for kernel in use.activity.kernel_of.values()}
     marked = sorted(
-        (order_by_launch(kernel), kernel.launch, kernel.layer, kernel.direction)
+        (get_launch_order(kernel), kernel.launch, kernel.layer, kernel.direction)
         for kernel in kernels
         if kernel.launch not in collective_launches
         and (kernel.layer is not None or kernel.direction == "optimizer")
@@ -303,7 +305,7 @@ def _find_collective_sources(use: RankUse) -> dict[int, _CollectiveSource]:
     orders = [when for when, *_ in marked]
     sources = {}
     for index, kernel in use.activity.kernel_of.items():
-        before = bisect_left(orders, order_by_launch(kernel)) - 1
+        before = bisect_left(orders, get_launch_order(kernel)) - 1
         if kernel.layer is not None:
             sources[index] = _CollectiveSource(kernel.step, kernel.layer, RANGE)
         elif before >= 0 and marked[before][3] in _BACKWARD:
@@ -317,7 +319,7 @@ def analyse_job_communication(job: MultiRankJob) -> JobCommunication:
     """Return the communication of a job, from the records of its ranks."""
     ranks = list(map(_RankCommunication, job.ranks))
     link, peak, reason = _find_gpu_link_bandwidth_or_reason(job)
-    collectives = _measure_collectives(job, ranks)
+    collectives = _build_matched_collectives(job, ranks)
     steps = set.intersection(*(set(rank.span_ns) for rank in ranks))
     return JobCommunication(
         job=job,
@@ -332,13 +334,13 @@ def analyse_job_communication(job: MultiRankJob) -> JobCommunication:
             )
             for step in sorted(steps, key=lambda step: (step is None, step or 0))
         ),
-        stragglers=_sum_straggler_costs(
+        stragglers=_sum_straggler_costs_by_rank_and_step(
             collectives, {use.rank: use.clock_error_ns for use in job.ranks}
         ),
         bubbles=tuple(
             PipelineBubble(rank.use.rank, waiting, waiting / rank.use.span_ns)
             for rank in ranks
-            if (waiting := rank.stalled_ns) is not None and rank.use.span_ns
+            if (waiting := rank.exposed_point_to_point_ns) is not None and rank.use.span_ns
         ),
         link=link,
         link_peak=peak,
@@ -346,7 +348,7 @@ def analyse_job_communication(job: MultiRankJob) -> JobCommunication:
     )
 
 
-def _measure_collectives(
+def _build_matched_collectives(
     job: MultiRankJob, ranks: Sequence[_RankCommunication]
 ) -> tuple[Collective, ...]:
     """Return the matched collectives, in order of the first rank's start."""
@@ -360,11 +362,11 @@ def _measure_collectives(
             ranks[rank].sources.get(indexes[rank][id(record)], _UNKNOWN)
             for rank, record in match.items()
         ]
-        collectives.append(_measure_collective(match, uses, sources))
+        collectives.append(_build_matched_collective(match, uses, sources))
     return tuple(collectives)
 
 
-def _measure_collective(
+def _build_matched_collective(
     match: Match, uses: Sequence[RankUse], sources: Sequence[_CollectiveSource]
 ) -> Collective:
     """Return one collective; starts are on the first rank's clock."""
@@ -440,7 +442,7 @@ def _sum_collectives_by_name_group_layer(
     return tuple(sorted(layers, key=lambda layer: -(layer.exposed_ns or 0)))
 
 
-def _sum_straggler_costs(
+def _sum_straggler_costs_by_rank_and_step(
     collectives: Sequence[Collective], clock_errors: Mapping[int, float | None]
 ) -> tuple[StragglerCost, ...]:
     """Return what each rank cost by coming last in each step; ``clock_errors`` are by rank."""

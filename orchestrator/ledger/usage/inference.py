@@ -17,12 +17,16 @@ from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.orchestrator.statistics import (
     WideInterval,
     compute_wilson_interval,
+    explain_wide_share_interval,
     group_by,
-    judge_share_interval,
 )
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
-from perfctl.records.stats import PERCENTILES, compute_percentile, count_needed_values
+from perfctl.records.stats import (
+    PERCENTILES,
+    compute_percentile,
+    count_values_needed_for_percentile,
+)
 
 PAYS = 0.1
 """A larger batch pays where it gives at least so many more images per second."""
@@ -91,31 +95,35 @@ class InferenceLatency:
         return self.batch * 1e9 / self.step
 
     @property
-    def load_share(self) -> float:
+    def data_load_share(self) -> float:
         return self.load / self.step
 
     @property
-    def images(self) -> int:
+    def scored_images(self) -> int:
         """Return the number of scored images; 0 if it is not known."""
         return int(self.figures.get("images") or 0)
 
     @property
     def top1(self) -> float | None:
         """Return the share of images whose first answer is right; None if none was scored."""
-        return self.figures.get("top1") if self.images else None
+        return self.figures.get("top1") if self.scored_images else None
 
     @property
     def top1_interval(self) -> tuple[float, float]:
         """Return the 95% interval of top-1 over its images; only with a top-1."""
-        return compute_wilson_interval(self.top1 or 0.0, self.images)
+        return compute_wilson_interval(self.top1 or 0.0, self.scored_images)
 
     @property
-    def too_wide(self) -> WideInterval | None:
+    def top1_interval_too_wide(self) -> WideInterval | None:
         """Return why that interval says nothing: so few images."""
-        return None if self.top1 is None else judge_share_interval(self.top1, self.images)
+        return (
+            None
+            if self.top1 is None
+            else explain_wide_share_interval(self.top1, self.scored_images)
+        )
 
 
-def sum_phase_times(run: Run) -> Mapping[str, Counter[int]]:
+def sum_step_phase_times_ns(run: Run) -> Mapping[str, Counter[int]]:
     """Return the time (ns) of each phase of a step, by phase and number of the step."""
     phases: dict[str, Counter[int]] = defaultdict(Counter)
     for row in run.report.steps:
@@ -124,13 +132,13 @@ def sum_phase_times(run: Run) -> Mapping[str, Counter[int]]:
     return phases
 
 
-def measure_latency(run: Run) -> InferenceLatency | None:
+def compute_image_inference_latency(run: Run) -> InferenceLatency | None:
     """Return the latency of a run; None where steps were not divided into loading, copying and
     computing, or their time means nothing (ncu)."""
     report = run.report
     if run.profiler == "ncu" or run.mode != "infer" or not run.batch_size:
         return None
-    phases = sum_phase_times(run)
+    phases = sum_step_phase_times_ns(run)
     steps, parts = phases["step"], [phases[name] for name in (LOAD, COPY, COMPUTE)]
     if not steps.total() or any(part.keys() != steps.keys() for part in parts):
         return None
@@ -139,7 +147,7 @@ def measure_latency(run: Run) -> InferenceLatency | None:
     reasons = {gap.quantity: gap.reason for gap in report.gaps}
     for percent in PERCENTILES:
         reasons[f"p{percent}"] = (
-            f"too few batches: a p{percent} needs {count_needed_values(percent)}"
+            f"too few batches: a p{percent} needs {count_values_needed_for_percentile(percent)}"
         )
     workers = report.environment.get("option:dataloader_workers", "")
     return InferenceLatency(
@@ -162,10 +170,10 @@ def measure_latency(run: Run) -> InferenceLatency | None:
     )
 
 
-def list_latencies(runs: Iterable[Run]) -> tuple[InferenceLatency, ...]:
+def list_image_inference_latencies(runs: Iterable[Run]) -> tuple[InferenceLatency, ...]:
     """Return the latency of the runs that are inference over images, by model (in order of
     appearance) and batch size."""
-    items = [item for item in map(measure_latency, runs) if item is not None]
+    items = [item for item in map(compute_image_inference_latency, runs) if item is not None]
     models = [item.model for item in items]
     items.sort(
         key=lambda item: (
@@ -177,7 +185,9 @@ def list_latencies(runs: Iterable[Run]) -> tuple[InferenceLatency, ...]:
     return tuple(items)
 
 
-def pick_least_profiled(items: Iterable[InferenceLatency]) -> tuple[InferenceLatency, ...]:
+def pick_least_slowed_latency_per_batch(
+    items: Iterable[InferenceLatency],
+) -> tuple[InferenceLatency, ...]:
     """Return the first complete one of each model and batch size: the one that a profiler slowed
     least."""
     first: dict[tuple[str, int], InferenceLatency] = {}
@@ -186,13 +196,17 @@ def pick_least_profiled(items: Iterable[InferenceLatency]) -> tuple[InferenceLat
     return tuple(first.values())
 
 
-def find_largest_batch_with_throughput_gain(rates: Mapping[int, float]) -> int:
+def find_throughput_saturation_batch(images_per_second_by_batch: Mapping[int, float]) -> int:
     """The smallest batch size that no larger one beats by ``PAYS``; rates: batch size -> images
     per second."""
     return min(
         batch
-        for batch, rate in rates.items()
-        if all(other < rate * (1 + PAYS) for larger, other in rates.items() if larger > batch)
+        for batch, rate in images_per_second_by_batch.items()
+        if all(
+            other < rate * (1 + PAYS)
+            for larger, other in images_per_second_by_batch.items()
+            if larger > batch
+        )
     )
 
 
@@ -263,7 +277,7 @@ def list_inference_points(runs: Iterable[Run]) -> tuple[InferencePoint, ...]:
 
 def _label_models(runs: Sequence[Run]) -> list[str]:
     """Return the name of each run's model, with the details in which its runs differ."""
-    labelled = [(get_model_name(run), _list_model_details(run)) for run in runs]
+    labelled = [(get_model_name(run), _list_distinguishing_model_details(run)) for run in runs]
     labels = []
     for model, details in labelled:
         others_of_model = [other for name, other in labelled if name == model and other]
@@ -273,7 +287,7 @@ def _label_models(runs: Sequence[Run]) -> list[str]:
     return labels
 
 
-def _list_model_details(run: Run) -> tuple[str, ...]:
+def _list_distinguishing_model_details(run: Run) -> tuple[str, ...]:
     """Return what keeps runs of one model apart; nothing if a report does not say what ran."""
     device = next((device.name or device.kind for device in run.devices), "")
     if run.workload is None or not device:
@@ -301,19 +315,24 @@ def _build_inference_point(model: str, batch: int | None, runs: Sequence[Run]) -
     uses = [
         RunUsage(run) for run in sorted(runs, key=lambda run: LIGHTEST_FIRST.get(run.profiler, 9))
     ]
-    way, gpu = _find_gpu_busy_share_and_source(uses)
+    way, gpu = _find_gpu_busy_source_and_share(uses)
     peak, peak_of = _find_peak_memory_and_source(uses)
     return InferencePoint(
         model=model,
         batch=batch,
         uses=tuple(uses),
         latency=next(
-            (item for use in uses if (item := measure_latency(use.run)) is not None), None
+            (
+                item
+                for use in uses
+                if (item := compute_image_inference_latency(use.run)) is not None
+            ),
+            None,
         ),
         gpu=gpu,
         gpu_way=way,
-        tensor=_find_tensor_share(uses),
-        memory=_find_memory_share(uses),
+        tensor=_find_tensor_core_share(uses),
+        memory=_find_peak_memory_share(uses),
         peak=peak,
         peak_of=peak_of,
         problems=tuple(
@@ -329,7 +348,7 @@ def _build_missing_share(uses: Sequence[RunUsage], reason: str) -> UsageShare:
     return UsageShare(None, ON_CPU if kinds == {"cpu"} else reason)
 
 
-def _find_gpu_busy_share_and_source(uses: Sequence[RunUsage]) -> tuple[str, UsageShare]:
+def _find_gpu_busy_source_and_share(uses: Sequence[RunUsage]) -> tuple[str, UsageShare]:
     """Return the share of time with the GPU busy, and the short name of its way."""
     for field, short, _ in WAYS:
         for use in uses:
@@ -341,7 +360,7 @@ def _find_gpu_busy_share_and_source(uses: Sequence[RunUsage]) -> tuple[str, Usag
     return "", refused[-1] if refused else _build_missing_share(uses, reason)
 
 
-def _find_tensor_share(uses: Sequence[RunUsage]) -> UsageShare:
+def _find_tensor_core_share(uses: Sequence[RunUsage]) -> UsageShare:
     for use in uses:
         for share in (
             use.utilization_by_source.dlprof_tensor,
@@ -351,7 +370,7 @@ def _find_tensor_share(uses: Sequence[RunUsage]) -> UsageShare:
                 return share
     kernels = next((use.run.report.kernels for use in uses if use.run.report.kernels), ())
     if kernels:
-        return compute_tensor_share(tuple(kernels))
+        return compute_tensor_core_time_share(tuple(kernels))
     reason = "no kernels, counters or DLProf summary; nvidia-smi samples do not contain it"
     refused = (
         use.utilization_by_source.dlprof_tensor for use in uses if use.run.profiler == "dlprof"
@@ -359,16 +378,16 @@ def _find_tensor_share(uses: Sequence[RunUsage]) -> UsageShare:
     return next(refused, _build_missing_share(uses, reason))
 
 
-def uses_tensor_cores(name: str) -> bool | None:
+def uses_tensor_cores(kernel_name: str) -> bool | None:
     """Return True or False by a kernel's name, or None where it does not say. What computes no
     products uses no tensor cores."""
-    kernel = recognise_kernel(name)
+    kernel = recognise_kernel(kernel_name)
     if kernel.tensor_core is not None:
         return kernel.tensor_core
     return None if kernel.family in (None, *_ARITHMETIC) and kernel.role == "main" else False
 
 
-def compute_tensor_share(kernels: Sequence[Kernel]) -> UsageShare:
+def compute_tensor_core_time_share(kernels: Sequence[Kernel]) -> UsageShare:
     """Return the share of kernel time in kernels whose names say that they use tensor cores; not
     known where many do not say, or none says yes or no."""
     times: dict[bool | None, float] = {True: 0.0, False: 0.0, None: 0.0}
@@ -391,7 +410,7 @@ def compute_tensor_share(kernels: Sequence[Kernel]) -> UsageShare:
     return UsageShare(times[True] / total, reason)
 
 
-def _find_memory_share(uses: Sequence[RunUsage]) -> UsageShare:
+def _find_peak_memory_share(uses: Sequence[RunUsage]) -> UsageShare:
     for memory in (use.memory_use for use in uses):
         for used, source in (
             (memory.device, "in use on the device, highest sample"),
@@ -418,14 +437,18 @@ def _find_peak_memory_and_source(uses: Sequence[RunUsage]) -> tuple[int | None, 
     return None, "no run recorded memory"
 
 
-def find_busy_batch_by_model(points: Sequence[InferencePoint]) -> tuple[ModelBusyBatch, ...]:
+def find_smallest_busy_batch_by_model(
+    points: Sequence[InferencePoint],
+) -> tuple[ModelBusyBatch, ...]:
     """Return each model's smallest batch size from which on the GPU is busy at all that were
     measured, by one way."""
     by_model = group_by(points, lambda point: point.model)
-    return tuple(_find_model_busy_batch(model, of_model) for model, of_model in by_model.items())
+    return tuple(
+        _find_model_smallest_busy_batch(model, of_model) for model, of_model in by_model.items()
+    )
 
 
-def _find_model_busy_batch(model: str, points: Sequence[InferencePoint]) -> ModelBusyBatch:
+def _find_model_smallest_busy_batch(model: str, points: Sequence[InferencePoint]) -> ModelBusyBatch:
     for _, short, meaning in WAYS:
         shares = {
             point.batch: point.gpu.value

@@ -57,33 +57,33 @@ class Intervals:
         start, end = self.first_start_and_last_end
         return end - start
 
-    def measure_within(self, start: int, end: int) -> int:
+    def measure_covered_ns(self, start: int, end: int) -> int:
         """Return how much of the time from ``start`` to ``end`` the intervals cover."""
-        return self._measure_before(end) - self._measure_before(start)
+        return self._measure_covered_ns_before(end) - self._measure_covered_ns_before(start)
 
-    def _measure_before(self, moment: int) -> int:
+    def _measure_covered_ns_before(self, moment: int) -> int:
         index = bisect_right(self._starts, moment) - 1
         if index < 0:
             return 0
         start, end = self.pairs[index]
         return self._sums[index] + min(moment, end) - start
 
-    def measure_overlap(self, other: Intervals) -> int:
+    def measure_overlap_ns(self, other: Intervals) -> int:
         """Return how much of these intervals ``other`` covers."""
-        return sum(other.measure_within(start, end) for start, end in self.pairs)
+        return sum(other.measure_covered_ns(start, end) for start, end in self.pairs)
 
-    def find_shortest_span(self, length: float) -> tuple[int, int]:
+    def find_shortest_span_with_coverage(self, covered_ns: float) -> tuple[int, int]:
         """Return start and end of the shortest time that holds intervals of this length in all."""
         spans = []
         last = 0
         for first, (start, _) in enumerate(self.pairs):
-            while last < len(self.pairs) and self._sums[last] - self._sums[first] < length:
+            while last < len(self.pairs) and self._sums[last] - self._sums[first] < covered_ns:
                 last += 1
-            if self._sums[last] - self._sums[first] >= length:
+            if self._sums[last] - self._sums[first] >= covered_ns:
                 spans.append((start, self.pairs[max(last, 1) - 1][1]))
         return min(spans, key=lambda span: span[1] - span[0], default=(0, 0))
 
-    def find_gaps(self, start: int, end: int) -> list[tuple[int, int]]:
+    def find_uncovered_gaps(self, start: int, end: int) -> list[tuple[int, int]]:
         """Return what the intervals leave uncovered of the time from ``start`` to ``end``."""
         gaps = []
         covered_until = start
@@ -113,7 +113,7 @@ def get_end_ns(item: Timed) -> int:
     return (item.start_ns or 0) + round(item.duration_ns or 0)
 
 
-def measure_running_ns(kernels: Sequence[Kernel]) -> int | None:
+def measure_any_kernel_running_ns(kernels: Sequence[Kernel]) -> int | None:
     """Return the time in which at least one of the kernels ran; None without kernels, and if one
     has no start or no duration."""
     return (

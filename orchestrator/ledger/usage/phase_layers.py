@@ -15,9 +15,12 @@ from perfctl.orchestrator.counts.counters.amd import is_amd_run
 from perfctl.orchestrator.counts.hardware.peaks import PATH_OF, DevicePeaks, find_peaks
 from perfctl.orchestrator.counts.kernels.layers import SHARED, split_shared_kernels
 from perfctl.orchestrator.counts.kernels.names import recognise_kernel
-from perfctl.orchestrator.estimate.flops.engine import count_layer_calls
+from perfctl.orchestrator.estimate.flops.engine import build_layer_calls_with_flops
 from perfctl.orchestrator.ledger.timing import count_kernel_steps
-from perfctl.orchestrator.ledger.usage.blocks import RepeatedBlockLayer, map_to_repeated_block
+from perfctl.orchestrator.ledger.usage.blocks import (
+    RepeatedBlockLayer,
+    map_layers_to_repeated_block,
+)
 from perfctl.orchestrator.ledger.usage.intervals import get_start_ns
 from perfctl.orchestrator.ledger.usage.readings import sum_if_all_known
 from perfctl.orchestrator.ledger.usage.served import PHASES, MixedSteps, count_output_rows
@@ -50,13 +53,13 @@ class TilePadding(NamedTuple):
         return ceil(self.rows / self.tile[0]), ceil(self.columns / self.tile[1])
 
     @property
-    def factor(self) -> float:
+    def executed_over_estimated_macs(self) -> float:
         """Executed / paper multiply-adds: outputs of all tiles over outputs of the product, 1
         or more."""
         return prod((*self.tile_counts, *self.tile)) / (self.rows * self.columns)
 
 
-def is_matrix_product(kernel: Kernel) -> bool:
+def is_main_gemm_kernel(kernel: Kernel) -> bool:
     """Return True for a matrix product by its name, not the sum of its parts or a copy before
     it."""
     recognised = recognise_kernel(kernel.name)
@@ -64,7 +67,7 @@ def is_matrix_product(kernel: Kernel) -> bool:
 
 
 def compute_tile_padding(
-    kernel: Kernel, rows: int, columns: int, *, amd: bool
+    kernel: Kernel, rows: int, columns: int, *, grid_counts_work_items: bool
 ) -> TilePadding | None:
     """Return the tiles over a product of ``rows`` x ``columns`` outputs; None where the name states
     none or their direction is open.
@@ -80,10 +83,13 @@ def compute_tile_padding(
         return None
     transposed = TilePadding(rows, columns, (tile[1], tile[0]))
     straight = TilePadding(rows, columns, (tile[0], tile[1]))
-    if transposed.factor == straight.factor or kernel.name.startswith("Cijk_"):
+    if (
+        transposed.executed_over_estimated_macs == straight.executed_over_estimated_macs
+        or kernel.name.startswith("Cijk_")
+    ):
         return transposed
     grid = (kernel.grid_x, kernel.grid_y, kernel.grid_z)
-    block = (kernel.block_x, kernel.block_y, kernel.block_z) if amd else (1,)
+    block = (kernel.block_x, kernel.block_y, kernel.block_z) if grid_counts_work_items else (1,)
     if None in grid or None in block:
         return None
     blocks = prod(side or 1 for side in grid) // prod(side or 1 for side in block)
@@ -249,7 +255,7 @@ class PhaseParts:
     @property
     def is_inferred(self) -> bool:
         """Whether no annotation names the steps: their phase follows from shapes."""
-        return any(step.from_shapes for step in self.run.report.served_steps)
+        return any(step.is_inferred_from_shapes for step in self.run.report.served_steps)
 
     @property
     def kernel_ns(self) -> float | None:
@@ -257,8 +263,8 @@ class PhaseParts:
         return sum_if_all_known(part.kernel_ns for part in self.parts)
 
 
-def split_phases_by_part(
-    run: Run, measured: Sequence[DevicePeaks] = (), *, by_block: bool = False
+def split_serving_phases_by_model_part(
+    run: Run, measured_peaks: Sequence[DevicePeaks] = (), *, separates_blocks: bool = False
 ) -> tuple[PhaseParts, ...]:
     """Return the phases of a run in the order of PHASES; empty where no step is known.
     ``by_block``: every block by itself."""
@@ -268,9 +274,11 @@ def split_phases_by_part(
     kernels = split_shared_kernels(run.report) or run.report.kernels
     layers = {kernel.layer for kernel in kernels if kernel.layer}
     layers |= {op.layer for op in run.report.ops}
-    folded = map_to_repeated_block(layers)
-    parts = {layer: RepeatedBlockLayer(layer, None) for layer in layers} if by_block else folded
-    peaks = find_peaks(run.device, measured)
+    folded = map_layers_to_repeated_block(layers)
+    parts = (
+        {layer: RepeatedBlockLayer(layer, None) for layer in layers} if separates_blocks else folded
+    )
+    peaks = find_peaks(run.device, measured_peaks)
     return tuple(
         _PhaseReader(run, phase, kernels, parts, folded, peaks).build_phase_parts()
         for phase in PHASES
@@ -295,10 +303,10 @@ class _PhaseReader:
         self.steps = [step for step in run.report.served_steps if step.phase == phase]
         self.numbers = {step.number for step in self.steps}
         self.kernels = [kernel for kernel in kernels if kernel.step in self.numbers]
-        self.ops, self.unsure = _collect_phase_ops(run, phase)
-        self.cache, self.cache_why = _find_cache_widths_or_reason(self.ops)
+        self.ops, self.unsure = _split_phase_ops_and_ambiguous_layers(run, phase)
+        self.cache, self.cache_why = _infer_kv_cache_widths_or_reason(self.ops)
         self.tokens = sum_if_all_known(step.tokens for step in self.steps)
-        self.keys = sum_if_all_known(step.keys for step in self.steps)
+        self.keys = sum_if_all_known(step.attention_keys for step in self.steps)
         self.names = {layer: part.name for layer, part in parts.items() if layer}
         self.split = MixedSteps(run)
 
@@ -319,7 +327,7 @@ class _PhaseReader:
             for name in part_names
             if not any(other.startswith(f"{name}.") for other in part_names)
         }
-        cache_bytes, cache_why = self._count_cache_bytes_or_reason()
+        cache_bytes, cache_why = self._compute_kv_cache_read_bytes_and_note()
         return PhaseParts(
             run=self.run,
             phase=self.phase,
@@ -327,7 +335,7 @@ class _PhaseReader:
             tokens=self.tokens,
             parts=tuple(
                 self._build_part_use(
-                    name, kernels, ops.get(name, []), total, attends=name in attention
+                    name, kernels, ops.get(name, []), total, is_attention=name in attention
                 )
                 for name, kernels in rows.items()
             ),
@@ -342,21 +350,21 @@ class _PhaseReader:
         name: str,
         kernels: Sequence[Kernel],
         ops: Sequence[OpShape],
-        total: float | None,
+        phase_kernel_ns: float | None,
         *,
-        attends: bool,
+        is_attention: bool,
     ) -> ModelPartUse:
         layers = {kernel.layer for kernel in kernels if kernel.layer}
         blocks = len({self.parts[layer].block for layer in layers} - {None})
-        paper = self._estimate_operators(ops, layers)
-        if attends and self.cache is not None:
-            paper = self._estimate_attention(self.cache, blocks or 1)
-        estimated = attends and self.cache is not None and paper.bytes is not None
+        paper = self._estimate_operator_flops_and_bytes(ops, layers)
+        if is_attention and self.cache is not None:
+            paper = self._estimate_attention_flops_and_bytes(self.cache, blocks or 1)
+        estimated = is_attention and self.cache is not None and paper.bytes is not None
         typed = (op for op in (self.ops if estimated else ops) if op.dtypes)
         precisions = {PRECISIONS.get(op.dtypes[0]) for op in typed}
         path = PATH_OF.get(next(iter(precisions)) or "") if len(precisions) == 1 else None
         took = sum_if_all_known(kernel.duration_ns for kernel in kernels)
-        tiles, padded = self._compute_part_padding(kernels, ops)
+        tiles, padded = self._compute_gemm_tile_padding(kernels, ops)
         prompts_ns, split_by = self.split.sum_prompt_ns_and_basis(kernels)
         return ModelPartUse(
             phase=self.phase,
@@ -364,7 +372,7 @@ class _PhaseReader:
             blocks=blocks or None,
             launches=len(kernels),
             kernel_ns=took,
-            share=took / total if took is not None and total else None,
+            share=took / phase_kernel_ns if took is not None and phase_kernel_ns else None,
             token_ns=took / self.tokens if took is not None and self.tokens else None,
             flops=paper.flops,
             flops_why=paper.flops_why,
@@ -376,16 +384,18 @@ class _PhaseReader:
             padding=tiles,
             padded=padded,
             names=tuple(
-                dict.fromkeys(kernel.name for kernel in kernels if is_matrix_product(kernel))
+                dict.fromkeys(kernel.name for kernel in kernels if is_main_gemm_kernel(kernel))
             ),
             shared=any(kernel.layer_source == SHARED for kernel in kernels),
             prompts_ns=prompts_ns,
             split_by=split_by,
         )
 
-    def _estimate_operators(self, ops: Sequence[OpShape], layers: Set[str]) -> _PartEstimate:
+    def _estimate_operator_flops_and_bytes(
+        self, ops: Sequence[OpShape], layers: Set[str]
+    ) -> _PartEstimate:
         """Return FLOPs and bytes of a part's operators, and why they are not known."""
-        calls = count_layer_calls(ops)
+        calls = build_layer_calls_with_flops(ops)
         if not self.run.report.ops:
             has_shapes = self.run.report.environment.get("record_shapes") == "1"
             reason = NO_PRODUCT if has_shapes else NO_SHAPES
@@ -401,20 +411,22 @@ class _PhaseReader:
         untyped = "the data types of its operators are unknown"
         return _PartEstimate(flops, None, moved, untyped if moved is None else None)
 
-    def _estimate_attention(self, cache: KvCacheWidths, blocks: int) -> _PartEstimate:
+    def _estimate_attention_flops_and_bytes(
+        self, cache: KvCacheWidths, block_count: int
+    ) -> _PartEstimate:
         """Return FLOPs and bytes of attention itself: scores and their product with the values are
         two products of pairs x queries multiply-adds; the whole square, no mask."""
-        pairs = sum_if_all_known(step.pairs for step in self.steps)
-        flops = None if pairs is None else 2 * 2 * pairs * cache.queries * blocks
+        pairs = sum_if_all_known(step.attention_query_key_pairs for step in self.steps)
+        flops = None if pairs is None else 2 * 2 * pairs * cache.queries * block_count
         moved = None
         if self.keys is not None and self.tokens is not None:
             width = 2 * cache.queries + 2 * cache.keys
-            moved = (self.keys * 2 * cache.keys + self.tokens * width) * cache.element * blocks
+            moved = (self.keys * 2 * cache.keys + self.tokens * width) * cache.element * block_count
         return _PartEstimate(
             flops, NO_KEYS if flops is None else None, moved, NO_KEYS if moved is None else None
         )
 
-    def _count_cache_bytes_or_reason(self) -> tuple[int | None, str | None]:
+    def _compute_kv_cache_read_bytes_and_note(self) -> tuple[int | None, str | None]:
         """Return keys and values that the steps read, and how they were computed or what is
         missing."""
         if (cache := self.cache) is None:
@@ -427,12 +439,12 @@ class _PhaseReader:
             "type of the projections"
         )
 
-    def _compute_part_padding(
+    def _compute_gemm_tile_padding(
         self, kernels: Sequence[Kernel], ops: Sequence[OpShape]
     ) -> tuple[tuple[TilePadding, ...], float | None]:
         """Return the tiles of a part's products, and executed / paper of all of them; a kernel is a
         product's by their order in the layer."""
-        multiplying = group_by(filter(is_matrix_product, kernels), lambda kernel: kernel.layer)
+        multiplying = group_by(filter(is_main_gemm_kernel, kernels), lambda kernel: kernel.layer)
         products = group_by(sorted(ops, key=lambda op: op.position), lambda op: op.layer)
         tiles: dict[TilePadding, None] = {}
         executed = paper = 0.0
@@ -446,7 +458,10 @@ class _PhaseReader:
                 continue
             for kernel, op in zip(of_kernels, cycle(of_layer)):
                 product = compute_tile_padding(
-                    kernel, count_output_rows(op), _get_output_columns(op), amd=amd
+                    kernel,
+                    count_output_rows(op),
+                    _get_output_columns(op),
+                    grid_counts_work_items=amd,
                 )
                 if product is None:
                     is_complete = False
@@ -454,11 +469,11 @@ class _PhaseReader:
                 tiles[product] = None
                 macs = product.rows * product.columns * _get_k_dimension(op)
                 paper += macs
-                executed += macs * product.factor
+                executed += macs * product.executed_over_estimated_macs
         return tuple(tiles), executed / paper if is_complete and paper else None
 
 
-def _collect_phase_ops(run: Run, phase: str) -> tuple[list[OpShape], set[str]]:
+def _split_phase_ops_and_ambiguous_layers(run: Run, phase: str) -> tuple[list[OpShape], set[str]]:
     """Return operators of the phase, ``calls`` of all its steps; and the layers whose operators may
     be of several phases.
 
@@ -494,7 +509,9 @@ def _collect_phase_ops(run: Run, phase: str) -> tuple[list[OpShape], set[str]]:
     return ops, set(candidates) - sure
 
 
-def _find_cache_widths_or_reason(ops: Iterable[OpShape]) -> tuple[KvCacheWidths | None, str | None]:
+def _infer_kv_cache_widths_or_reason(
+    ops: Iterable[OpShape],
+) -> tuple[KvCacheWidths | None, str | None]:
     """Return the widths of attention from its projections: a fused one (...QKV...) or three, and
     that of the output beside them."""
     attending = (op for op in ops if "attention" in op.layer.lower() and len(op.inputs) > 1)

@@ -71,16 +71,16 @@ class RankActivity:
         )
 
     @property
-    def exposed_ns(self) -> int:
+    def exposed_communication_ns(self) -> int:
         """Communication while no compute kernel ran."""
-        return self.communication.total_ns - self.communication.measure_overlap(self.compute)
+        return self.communication.total_ns - self.communication.measure_overlap_ns(self.compute)
 
 
-def add_exposed_time(
+def add_exposed_ns_to_collectives(
     collectives: Iterable[Collective], kernels: Iterable[Kernel]
 ) -> list[Collective]:
-    """Return the collectives with ``exposed_ns`` for each whose kernel is found by its time: what
-    no other kernel of its GPU covers.
+    """Return the collectives with ``exposed_communication_ns`` for each whose kernel is found by
+    its time: what no other kernel of its GPU covers.
 
     Kernels of other collectives do not cover it.
     """
@@ -94,7 +94,7 @@ def add_exposed_time(
         exposed = result[index].duration_ns or 0
         if kernel.device_index in covering:
             covered = covering[kernel.device_index]
-            exposed -= covered.measure_within(get_start_ns(kernel), get_end_ns(kernel))
+            exposed -= covered.measure_covered_ns(get_start_ns(kernel), get_end_ns(kernel))
         result[index] = result[index]._replace(exposed_ns=exposed)
     return result
 
@@ -183,7 +183,7 @@ class MultiRankJob:
         return waiting[0] if waiting[0].waiting_ns != waiting[1].waiting_ns else None
 
 
-def group_runs_into_jobs(runs: Iterable[Run]) -> tuple[MultiRankJob, ...]:
+def group_runs_into_multi_rank_jobs(runs: Iterable[Run]) -> tuple[MultiRankJob, ...]:
     """Return the jobs of several ranks among the runs, those with at least two ranks that ran on a
     GPU.
 
@@ -205,8 +205,8 @@ def group_runs_into_jobs(runs: Iterable[Run]) -> tuple[MultiRankJob, ...]:
 
 
 def _build_job(runs: Sequence[Run]) -> MultiRankJob:
-    collectives, matches = match_collectives_of_runs(runs)
-    clocks = _align_clocks(matches, len(runs))
+    collectives, matches = match_collectives_across_runs(runs)
+    clocks = _align_rank_clocks(matches, len(runs))
     latest = [
         max(get_start_ns(item) + clocks[index].shift for index, item in match.items())
         for match in matches
@@ -229,7 +229,7 @@ def _build_job(runs: Sequence[Run]) -> MultiRankJob:
                 span_ns=activity.busy.span_ns,
                 compute_ns=activity.compute.total_ns,
                 communication_ns=activity.communication.total_ns,
-                exposed_ns=activity.exposed_ns,
+                exposed_ns=activity.exposed_communication_ns,
                 idle_ns=activity.busy.span_ns - activity.busy.total_ns,
                 matched=len(waits),
                 waiting_ns=sum(waits) if waits else None,
@@ -253,7 +253,7 @@ class _RankClock(NamedTuple):
     """Collectives lead to the first rank."""
 
 
-def _align_clocks(matches: Sequence[Match], count: int) -> list[_RankClock]:
+def _align_rank_clocks(matches: Sequence[Match], rank_count: int) -> list[_RankClock]:
     """Return the clock of each rank, against the lowest rank of the group that it shares most
     collectives with, and on from there."""
     differences: dict[tuple[int, int], list[int]] = defaultdict(list)
@@ -262,7 +262,7 @@ def _align_clocks(matches: Sequence[Match], count: int) -> list[_RankClock]:
         for other in other_ends:
             differences[first, other].append(get_end_ns(match[first]) - get_end_ns(match[other]))
     clocks: dict[int, _RankClock] = {}
-    while len(clocks) < count:
+    while len(clocks) < rank_count:
         ways = [
             (-len(differences[pair]), base, new, sign)
             for pair in differences
@@ -270,7 +270,7 @@ def _align_clocks(matches: Sequence[Match], count: int) -> list[_RankClock]:
             if base in clocks and new not in clocks
         ]
         if not ways:
-            first = min(index for index in range(count) if index not in clocks)
+            first = min(index for index in range(rank_count) if index not in clocks)
             leads_to_first = first == 0 and any(0 in match for match in matches)
             clocks[first] = _RankClock(0, 0, leads_to_first)
             continue
@@ -282,10 +282,12 @@ def _align_clocks(matches: Sequence[Match], count: int) -> list[_RankClock]:
             clocks[base].spread + round(median(abs(end - middle) for end in ends)),
             clocks[base].leads_to_first,
         )
-    return [clocks[index] for index in range(count)]
+    return [clocks[index] for index in range(rank_count)]
 
 
-def match_collectives_of_runs(runs: Sequence[Run]) -> tuple[list[list[Collective]], list[Match]]:
+def match_collectives_across_runs(
+    runs: Sequence[Run],
+) -> tuple[list[list[Collective]], list[Match]]:
     """Return the collectives of each run, and those that all ranks of their group took part in.
     Times are since 1970 if the report states when its clock began; reports state the groups that
     are smaller than the job."""
@@ -306,11 +308,12 @@ def match_collectives_of_runs(runs: Sequence[Run]) -> tuple[list[list[Collective
             groups.append({name: tuple(map(index_of.get, ranks)) for name, ranks in stated.items()})
         except (ValueError, TypeError, AttributeError):
             groups.append({})
-    return collectives, match_collectives(collectives, groups)
+    return collectives, match_collectives_across_ranks(collectives, groups)
 
 
-def match_collectives(
-    ranks: Sequence[Iterable[Collective]], groups: Sequence[Mapping[str, Members]] = ()
+def match_collectives_across_ranks(
+    collectives_by_rank: Sequence[Iterable[Collective]],
+    group_members_by_rank: Sequence[Mapping[str, Members]] = (),
 ) -> list[Match]:
     """Return every collective that all ranks of its group took part in, as index of the rank -> its
     record, in order of the start on the first of them.
@@ -324,8 +327,8 @@ def match_collectives(
     by_key: dict[
         tuple[str, str | None, int | None, Members | None], dict[int, list[Collective]]
     ] = defaultdict(lambda: defaultdict(list))
-    for index, collectives in enumerate(ranks):
-        stated = groups[index] if groups else {}
+    for index, collectives in enumerate(collectives_by_rank):
+        stated = group_members_by_rank[index] if group_members_by_rank else {}
         for item in collectives:
             kind = item.name.lower().replace("_", "")
             if has_start_and_duration(item) and any(name in kind for name in _TOGETHER):
@@ -333,8 +336,8 @@ def match_collectives(
                 by_key[item.name, item.group, item.group_size, members][index].append(item)
     matches: list[Match] = []
     for (_, _, size, members), by_rank in by_key.items():
-        is_of_all = members is None and (size is None or size >= len(ranks))
-        indexes = range(len(ranks)) if is_of_all else members or tuple(by_rank)
+        is_of_all = members is None and (size is None or size >= len(collectives_by_rank))
+        indexes = range(len(collectives_by_rank)) if is_of_all else members or tuple(by_rank)
         here = [index for index in indexes if index is not None]
         is_complete = is_of_all or len(here) == len(indexes) == len(set(here)) == size
         counts = {len(by_rank.get(index, ())) for index in here}

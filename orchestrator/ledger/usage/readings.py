@@ -98,7 +98,7 @@ class UtilizationBySource:
         return self.host_cores is not None or any(share.value is not None for share in shares)
 
 
-def group_samples_by_device(run: Run) -> dict[int | None, list[Sample]]:
+def group_gpu_samples_by_device(run: Run) -> dict[int | None, list[Sample]]:
     """Return the samples of each device, without those of the host and of PyTorch's allocator."""
     samples = (
         sample
@@ -110,10 +110,10 @@ def group_samples_by_device(run: Run) -> dict[int | None, list[Sample]]:
     return group_by(samples, lambda sample: sample.device_index)
 
 
-def group_samples_of_working_devices(run: Run) -> dict[int | None, list[Sample]]:
+def group_gpu_samples_by_working_device(run: Run) -> dict[int | None, list[Sample]]:
     """Return the samples of the device that did the work of perfctl's own run, if samples tell
     devices apart; otherwise those of each device."""
-    devices = group_samples_by_device(run)
+    devices = group_gpu_samples_by_device(run)
     index = run.device.index if run.device is not None else 0
     return {index: devices[index]} if run.workload and index in devices else devices
 
@@ -123,11 +123,11 @@ def is_host_sample(sample: Sample) -> bool:
     return sample.host_cpu is not None or sample.host_memory_bytes is not None
 
 
-def summarize_readings(run: Run) -> tuple[DeviceReadings, ...]:
+def summarize_readings_by_device(run: Run) -> tuple[DeviceReadings, ...]:
     """Return the readings of each device of the run."""
     return tuple(
         _summarize_device_readings(run, device, samples)
-        for device, samples in group_samples_by_device(run).items()
+        for device, samples in group_gpu_samples_by_device(run).items()
     )
 
 
@@ -136,50 +136,50 @@ def _summarize_device_readings(
 ) -> DeviceReadings:
     temperatures = [item.temperature_c for item in samples if item.temperature_c is not None]
     clocks = [item.sm_clock_hz for item in samples if item.sm_clock_hz is not None]
-    utilisation = _compute_mean_utilization(run, samples)
+    utilisation = _compute_mean_gpu_utilization(run, samples)
     return DeviceReadings(
         run=run,
         device=device,
         count=len({item.at_ns for item in samples}),
         utilisation=utilisation.value,
-        memory_used=compute_max_of_known(item.memory_used_bytes for item in samples),
-        memory_total=compute_max_of_known(item.memory_total_bytes for item in samples),
-        power=_average_over_steps(run, samples, "power_w").value,
+        memory_used=compute_max_ignoring_none(item.memory_used_bytes for item in samples),
+        memory_total=compute_max_ignoring_none(item.memory_total_bytes for item in samples),
+        power=_average_field_over_measured_steps(run, samples, "power_w").value,
         temperature=max(temperatures, default=None),
         clock=min(clocks, default=None),
         span=utilisation.reason,
     )
 
 
-def compute_utilization_by_source(run: Run, by_kernels: UsageShare) -> UtilizationBySource:
+def compute_utilization_by_source(run: Run, kernel_busy_share: UsageShare) -> UtilizationBySource:
     """Return the utilization of one run by every source; ``by_kernels`` is that of its kernels."""
-    host = _average_over_steps(
+    host = _average_field_over_measured_steps(
         run, [sample for sample in run.report.samples if is_host_sample(sample)], "host_cpu"
     )
-    utilisation = _average_dlprof_lines(run, "GPU Utili[sz]ation")
-    idle = _average_dlprof_lines(run, "GPU Idle").value
+    utilisation = _average_dlprof_summary_lines(run, "GPU Utili[sz]ation")
+    idle = _average_dlprof_summary_lines(run, "GPU Idle").value
     if utilisation.value is None and idle is not None:
         utilisation = UsageShare(1 - idle, "1 - GPU Idle")
     return UtilizationBySource(
         run=run,
-        kernels=by_kernels,
-        nvml=_compute_nvml_share(run),
-        dlprof=_refuse_rounded_share(run, utilisation),
-        dlprof_tensor=_refuse_rounded_share(
-            run, _average_dlprof_lines(run, "Tensor Core (?:Kernel )?Utili[sz]ation")
+        kernels=kernel_busy_share,
+        nvml=_compute_sampled_gpu_utilization(run),
+        dlprof=_drop_share_rounded_to_zero(run, utilisation),
+        dlprof_tensor=_drop_share_rounded_to_zero(
+            run, _average_dlprof_summary_lines(run, "Tensor Core (?:Kernel )?Utili[sz]ation")
         ),
-        occupancy=_average_pipe_metric(run, OCCUPANCY),
-        tensor_pipe=_average_pipe_metric(run, TENSOR_PIPE),
+        occupancy=_average_ncu_percent_by_kernel_time(run, OCCUPANCY),
+        tensor_pipe=_average_ncu_percent_by_kernel_time(run, TENSOR_PIPE),
         host_cores=host.value,
         host_reason=host.reason,
     )
 
 
-def _compute_nvml_share(run: Run) -> UsageShare:
+def _compute_sampled_gpu_utilization(run: Run) -> UsageShare:
     """Return the mean utilization of the devices that did the work."""
     means = [
-        _compute_mean_utilization(run, group)
-        for group in group_samples_of_working_devices(run).values() or [[]]
+        _compute_mean_gpu_utilization(run, group)
+        for group in group_gpu_samples_by_working_device(run).values() or [[]]
     ]
     known_means = [mean.value for mean in means if mean.value is not None]
     over = f", mean of {len(known_means)} GPUs" if len(known_means) > 1 else ""
@@ -195,11 +195,14 @@ def _is_sampled_by_nsys(run: Run) -> bool:
     return run.profiler == "nsys" and run.origin == "ingested"
 
 
-def _compute_mean_utilization(run: Run, samples: Sequence[Sample]) -> UsageShare:
+def _compute_mean_gpu_utilization(run: Run, samples: Sequence[Sample]) -> UsageShare:
     """Return the mean utilization of the GPU; no value if the samples do not describe the program:
     ncu replays every kernel with idle time between, a failed run has samples of what went wrong,
     and a sample of steps that are shorter than the sensor's window is mostly of other time."""
-    mean, window = _average_over_steps(run, samples, "gpu_utilisation"), find_measured_window(run)
+    mean, window = (
+        _average_field_over_measured_steps(run, samples, "gpu_utilisation"),
+        find_measured_steps_window_ns(run),
+    )
     length = window[1] - window[0] if window else SENSOR_WINDOW_MAX_NS
     if mean.value is None:
         return mean
@@ -209,26 +212,29 @@ def _compute_mean_utilization(run: Run, samples: Sequence[Sample]) -> UsageShare
         return UsageShare(None, "the run failed, so the samples do not show its steps")
     if length < SENSOR_WINDOW_MAX_NS and not _is_sampled_by_nsys(run):
         reason = (
-            f"the steps take {format_seconds(length)} in total, and a sample is the mean of up to "
-            f"{format_seconds(SENSOR_WINDOW_MAX_NS)}"
+            f"the steps take {format_ns_as_s_or_ms(length)} in total, and a sample is the "
+            f"mean of up to "
+            f"{format_ns_as_s_or_ms(SENSOR_WINDOW_MAX_NS)}"
         )
         return UsageShare(None, reason)
     return mean
 
 
-def format_seconds(nanoseconds: float) -> str:
+def format_ns_as_s_or_ms(nanoseconds: float) -> str:
     """2100000000 -> "2.1 s", 249000000 -> "249 ms"."""
     return f"{nanoseconds / 1e9:.3g} s" if nanoseconds >= 1e9 else f"{nanoseconds / 1e6:.3g} ms"
 
 
-def _average_over_steps(run: Run, samples: Sequence[Sample], field: str) -> UsageShare:
+def _average_field_over_measured_steps(
+    run: Run, samples: Sequence[Sample], field: str
+) -> UsageShare:
     """Return the mean of a field over the time of the measured steps, and what it is over."""
     points = list_ns_and_value_of_field(samples, field)
     if not points:
         reasons = (gap.reason for gap in run.report.gaps if gap.quantity == f"sample.{field}")
         return UsageShare(None, next(reasons, "not sampled"))
-    window = find_measured_window(run)
-    value = average_over_time(points, window)
+    window = find_measured_steps_window_ns(run)
+    value = compute_time_weighted_mean(points, window)
     if window is None:
         span = f"mean over time of {len(points)} samples, from the first to the last"
     elif value is None:
@@ -246,14 +252,14 @@ def list_ns_and_value_of_field(
     return sorted({moment: float(value) for moment, value in pairs if value is not None}.items())
 
 
-def find_measured_window(run: Run) -> tuple[int, int] | None:
+def find_measured_steps_window_ns(run: Run) -> tuple[int, int] | None:
     """Return the time from the first measured step to the end of the last, on the steps' clock;
     None if steps have no times."""
     steps = Intervals.make_from_items(step for step in run.report.steps if step.phase == "step")
     return steps.first_start_and_last_end if steps.pairs else None
 
 
-def average_over_time(
+def compute_time_weighted_mean(
     points: Iterable[tuple[int, float]], window: tuple[int, int] | None = None
 ) -> float | None:
     """Return the mean of readings, each of which covers the time since the one before, as samplers
@@ -274,7 +280,7 @@ def average_over_time(
     return total / weight if weight else None
 
 
-def _refuse_rounded_share(run: Run, share: UsageShare) -> UsageShare:
+def _drop_share_rounded_to_zero(run: Run, share: UsageShare) -> UsageShare:
     """Return no value if DLProf's CSV, which rounds to a tenth of a percent, rounded it to
     nothing."""
     if share.value is None or share.value >= 0.0005 or not run.report.form.startswith("DLProf CSV"):
@@ -286,7 +292,7 @@ def _refuse_rounded_share(run: Run, share: UsageShare) -> UsageShare:
     )
 
 
-def _average_dlprof_lines(run: Run, label: str) -> UsageShare:
+def _average_dlprof_summary_lines(run: Run, label: str) -> UsageShare:
     """Return the mean of DLProf's lines of that label over its domains."""
     pattern = re.compile(rf"(?:.*: )?{label}(?: ?%)?\Z", re.IGNORECASE)
     lines = [
@@ -301,7 +307,7 @@ def _average_dlprof_lines(run: Run, label: str) -> UsageShare:
     return UsageShare(mean, f"DLProf: {lines[0].name}")
 
 
-def _average_pipe_metric(run: Run, metrics: Sequence[str]) -> UsageShare:
+def _average_ncu_percent_by_kernel_time(run: Run, metrics: Sequence[str]) -> UsageShare:
     """Return the mean by time of the first of ``metrics`` that was counted."""
     if not any(True for _ in run.report.counters):
         return UsageShare(None, "the run collected no counters")
@@ -321,11 +327,11 @@ def _average_pipe_metric(run: Run, metrics: Sequence[str]) -> UsageShare:
     return UsageShare(None, f"{metrics[0]} was not collected")
 
 
-def find_smallest_busy_batch(shares: Mapping[int, float]) -> int | None:
+def find_smallest_busy_batch(busy_share_by_batch: Mapping[int, float]) -> int | None:
     """Return the smallest batch size from which on no busy share (by batch size) is below BUSY;
     None without one."""
-    idle = max((batch for batch, share in shares.items() if share < BUSY), default=0)
-    return min((batch for batch in shares if batch > idle), default=None)
+    idle = max((batch for batch, share in busy_share_by_batch.items() if share < BUSY), default=0)
+    return min((batch for batch in busy_share_by_batch if batch > idle), default=None)
 
 
 class BusyBatch(NamedTuple):
@@ -337,7 +343,7 @@ class BusyBatch(NamedTuple):
     """At that batch size."""
 
 
-def find_busy_batch(runs: Sequence[UtilizationBySource]) -> BusyBatch | None:
+def find_smallest_busy_batch_across_runs(runs: Sequence[UtilizationBySource]) -> BusyBatch | None:
     """Return from which batch size on the GPU is busy, by kernels if they are known of any, and
     otherwise by NVML; None if no share is known."""
     for pairs in (
@@ -399,18 +405,20 @@ def collect_memory_use(run: Run) -> MemoryUse:
         outputs=sum(outputs) if outputs else None,
         allocated=figures.get(("peak", "allocated")),
         reserved=figures.get(("peak", "reserved")),
-        process=compute_max_of_known(sample.process_memory_bytes for sample in samples),
-        device=compute_max_of_known(sample.memory_used_bytes for sample in samples),
+        process=compute_max_ignoring_none(sample.process_memory_bytes for sample in samples),
+        device=compute_max_ignoring_none(sample.memory_used_bytes for sample in samples),
         device_total=figures.get(("before", "device_total"))
         or figures.get(("after", "device_total"))
-        or compute_max_of_known(sample.memory_total_bytes for sample in samples)
+        or compute_max_ignoring_none(sample.memory_total_bytes for sample in samples)
         or (device.memory_bytes if device else None),
         host=figures.get(("peak", "host_resident")),
-        host_all=compute_max_of_known(sample.host_memory_bytes for sample in run.report.samples),
+        host_all=compute_max_ignoring_none(
+            sample.host_memory_bytes for sample in run.report.samples
+        ),
     )
 
 
-def compute_max_of_known(values: Iterable[int | None]) -> int | None:
+def compute_max_ignoring_none(values: Iterable[int | None]) -> int | None:
     """Return the largest number that is known; None without any."""
     return max((value for value in values if value is not None), default=None)
 
@@ -432,7 +440,7 @@ class MemoryFit:
     batches: tuple[int, ...]
 
 
-def extrapolate_memory_fit(uses: Iterable[MemoryUse]) -> MemoryFit | None:
+def extrapolate_largest_fitting_batch(uses: Iterable[MemoryUse]) -> MemoryFit | None:
     """Return what fits on the device, from a straight line through the peaks that torch reserved.
 
     None on a CPU, with fewer than three batch sizes, where peaks are not on a line (cuDNN chose
@@ -444,7 +452,7 @@ def extrapolate_memory_fit(uses: Iterable[MemoryUse]) -> MemoryFit | None:
     peaks = dict(
         sorted({use.run.batch_size or 0: use.reserved or 0 for use in complete_uses}.items())
     )
-    limit = compute_max_of_known(use.device_total for use in complete_uses)
+    limit = compute_max_ignoring_none(use.device_total for use in complete_uses)
     if len(peaks) < 3 or limit is None or not all(peaks.values()):
         return None
     middle, mean = Fraction(sum(peaks), len(peaks)), Fraction(sum(peaks.values()), len(peaks))

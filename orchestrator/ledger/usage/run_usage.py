@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from perfctl.orchestrator.counts.kernels.names import recognise_family
 from perfctl.orchestrator.ledger.timing import is_step_range_of_perfctl, walk_enclosing_ranges
-from perfctl.orchestrator.ledger.usage.energy import Energy, measure_energy
+from perfctl.orchestrator.ledger.usage.energy import Energy, compute_energy_per_gpu
 from perfctl.orchestrator.ledger.usage.intervals import (
     Intervals,
     Timed,
@@ -35,7 +35,7 @@ from perfctl.orchestrator.ledger.usage.readings import (
     UtilizationBySource,
     collect_memory_use,
     compute_utilization_by_source,
-    summarize_readings,
+    summarize_readings_by_device,
 )
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import ALLOCATIONS, Kernel, OpCall, Range
@@ -228,7 +228,7 @@ class RunUsage:
         return select_kernel_window(self.run)
 
     @cached_property
-    def busy_times(self) -> tuple[BusyTime, ...]:
+    def device_and_stream_busy_times(self) -> tuple[BusyTime, ...]:
         """Devices of the run, each followed by its streams if it has several."""
         rows = []
         for device, kernels in self.window.by_device.items():
@@ -251,22 +251,22 @@ class RunUsage:
         return tuple(rows)
 
     @cached_property
-    def steady_busy_times(self) -> tuple[BusyTime, ...]:
+    def busy_times_in_shortest_active_span(self) -> tuple[BusyTime, ...]:
         """The steady part of each device: the shortest span with STEADY_TIME_SHARE of the time with
         a kernel, without start-up and end. Empty if steps are marked, or if it is most of the
         capture."""
         parts = []
         for device, kernels in self.window.by_device.items():
-            if window := self._find_steady_window(device):
+            if window := self._find_shortest_active_window(device):
                 start, end = window.start, window.end
                 launches = sum(start <= get_start_ns(kernel) < end for kernel in kernels)
                 running = window.kernel_intervals_by_device[device]
                 parts.append(self._build_busy_time(device, None, launches, running, window))
         return tuple(parts)
 
-    def _find_steady_window(self, device: int) -> KernelWindow | None:
+    def _find_shortest_active_window(self, device: int) -> KernelWindow | None:
         running = self.window.kernel_intervals_by_device[device]
-        start, end = running.find_shortest_span(STEADY_TIME_SHARE * running.total_ns)
+        start, end = running.find_shortest_span_with_coverage(STEADY_TIME_SHARE * running.total_ns)
         if self.window.words != CAPTURE or (
             end - start > STEADY_SPAN_SHARE_MAX * self.window.length_ns
         ):
@@ -283,13 +283,13 @@ class RunUsage:
         window: KernelWindow | None = None,
     ) -> BusyTime:
         window = window or self.window
-        gaps = running.find_gaps(window.start, window.end)
+        gaps = running.find_uncovered_gaps(window.start, window.end)
         return BusyTime(
             run=self.run,
             device=device,
             stream=stream,
             launches=launches,
-            running_ns=running.measure_within(window.start, window.end),
+            running_ns=running.measure_covered_ns(window.start, window.end),
             window_ns=window.length_ns,
             window=window.words,
             longest_wait_ns=max((end - start for start, end in gaps), default=0),
@@ -300,14 +300,16 @@ class RunUsage:
         """Waits of each device that ran kernels. Those before its steady part are start-up."""
         if not self.window.by_device:
             return ()
-        of_host, rows = _find_host_activities(self.run), []
+        of_host, rows = _build_host_intervals_by_idle_cause(self.run), []
         for device in self.window.by_device:
-            copies = Intervals([*of_host[COPY].pairs, *self._find_copy_time(device).pairs])
+            copies = Intervals([*of_host[COPY].pairs, *self._build_copy_intervals(device).pairs])
             explanations = of_host | {COPY: copies}
-            if steady := self._find_steady_window(device):
+            if steady := self._find_shortest_active_window(device):
                 before = (self.window.start, steady.start)
                 explanations[START] = Intervals([*of_host[START].pairs, before])
-            rows.append(_find_device_idle_time(self.run, device, self.window, explanations))
+            rows.append(
+                _build_device_idle_time_by_cause(self.run, device, self.window, explanations)
+            )
         return tuple(rows)
 
     @cached_property
@@ -350,7 +352,7 @@ class RunUsage:
         times = {name: sum_durations_ns(same) for name, same in by_name.items()}
         return Allocations(times, Intervals.make_from_items(calls).total_ns, captured.span_ns)
 
-    def _find_copy_time(self, device: int) -> Intervals:
+    def _build_copy_intervals(self, device: int) -> Intervals:
         """Return when a copy of the device ran, or one whose device is not known."""
         copies = self.run.report.copies
         return Intervals.make_from_items(
@@ -370,11 +372,11 @@ class RunUsage:
             computing = (kernel for kernel in kernels if kernel.name not in collectives)
             kernels_run = window.kernel_intervals_by_device[device]
             compute, running, working = (
-                intervals.measure_within(window.start, window.end)
+                intervals.measure_covered_ns(window.start, window.end)
                 for intervals in (
                     Intervals.make_from_items(computing) if collectives else kernels_run,
                     kernels_run,
-                    Intervals([*kernels_run.pairs, *self._find_copy_time(device).pairs]),
+                    Intervals([*kernels_run.pairs, *self._build_copy_intervals(device).pairs]),
                 )
             )
             sums[COMPUTE] += compute
@@ -389,7 +391,9 @@ class RunUsage:
     def utilization_by_source(self) -> UtilizationBySource:
         """Utilization of the run by every source."""
         devices = [
-            row for row in self.busy_times if row.stream is None and row.busy_share is not None
+            row
+            for row in self.device_and_stream_busy_times
+            if row.stream is None and row.busy_share is not None
         ]
         if devices:
             over = f", mean of {len(devices)} GPUs" if len(devices) > 1 else ""
@@ -406,12 +410,12 @@ class RunUsage:
     @cached_property
     def device_readings(self) -> tuple[DeviceReadings, ...]:
         """What the devices state about themselves."""
-        return summarize_readings(self.run)
+        return summarize_readings_by_device(self.run)
 
     @cached_property
     def device_energies(self) -> tuple[Energy, ...]:
         """Energy of the devices, by their power."""
-        return measure_energy(self.run)
+        return compute_energy_per_gpu(self.run)
 
     @cached_property
     def memory_use(self) -> MemoryUse:
@@ -419,23 +423,23 @@ class RunUsage:
         return collect_memory_use(self.run)
 
 
-def _find_device_idle_time(
-    run: Run, device: int, window: KernelWindow, explanations: Mapping[str, Intervals]
+def _build_device_idle_time_by_cause(
+    run: Run, device: int, window: KernelWindow, intervals_by_cause: Mapping[str, Intervals]
 ) -> DeviceIdleTime:
     host = [item for item in run.report.ranges if item.duration_ns is not None]
-    gaps = window.kernel_intervals_by_device[device].find_gaps(window.start, window.end)
+    gaps = window.kernel_intervals_by_device[device].find_uncovered_gaps(window.start, window.end)
     waits: list[tuple[int, int, str]] = []
     by_cause = dict.fromkeys(CAUSES, 0)
     for start, end in gaps:
         # the first that covers at least half of the wait
         covering = (
             cause
-            for cause, intervals in explanations.items()
-            if intervals.pairs and intervals.measure_within(start, end) >= (end - start) / 2
+            for cause, intervals in intervals_by_cause.items()
+            if intervals.pairs and intervals.measure_covered_ns(start, end) >= (end - start) / 2
         )
         cause = next(covering, LAUNCH if end - start <= LAUNCH_MAX_NS else HOST)
         waits.append((start, end, cause))
-        copied = explanations[COPY].measure_within(start, end) if cause == HOST else 0
+        copied = intervals_by_cause[COPY].measure_covered_ns(start, end) if cause == HOST else 0
         by_cause[COPY] += copied
         by_cause[cause] += end - start - copied
     kernels = sorted(window.by_device[device], key=get_start_ns)
@@ -464,7 +468,7 @@ def _find_device_idle_time(
     )
 
 
-def _find_host_activities(run: Run) -> dict[str, Intervals]:
+def _build_host_intervals_by_idle_cause(run: Run) -> dict[str, Intervals]:
     """Return cause -> when the host did it, by the names of its ranges and calls; the first cause
     that covers a wait counts."""
     during: dict[str, list[Timed]] = {cause: [] for cause in _CAUSE_OF_NAME.values()}

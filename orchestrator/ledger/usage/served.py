@@ -17,7 +17,10 @@ from dataclasses import dataclass
 from math import prod
 
 from perfctl.orchestrator.counts.kernels.names import recognise_kernel
-from perfctl.orchestrator.ledger.usage.intervals import measure_running_ns, sum_durations_ns
+from perfctl.orchestrator.ledger.usage.intervals import (
+    measure_any_kernel_running_ns,
+    sum_durations_ns,
+)
 from perfctl.orchestrator.ledger.usage.readings import sum_if_all_known
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.paper import OpShape
@@ -56,7 +59,7 @@ class MixedSteps:
             return None
         rows = None if kernel.layer is None else self._rows.get(kernel.layer)
         if recognise_kernel(kernel.name).family == "attention":
-            by, prompts, total = PAIRS, step.prompt_pairs, step.pairs
+            by, prompts, total = PAIRS, step.prompt_pairs, step.attention_query_key_pairs
         elif step.sequences != step.tokens and rows == {step.sequences}:
             by, prompts, total = SEQUENCES, step.prompts, step.sequences
         else:
@@ -103,7 +106,7 @@ class PhaseTimes:
     no rate."""
 
     @property
-    def token_ns(self) -> float | None:
+    def running_ns_per_token(self) -> float | None:
         """Running time a token."""
         if self.partial or self.running_ns is None or not self.tokens:
             return None
@@ -112,17 +115,17 @@ class PhaseTimes:
     @property
     def tokens_per_second(self) -> float | None:
         """While its kernels ran: the time in between, when the GPU waited, is left out."""
-        return None if (each := self.token_ns) is None or not each else 1e9 / each
+        return None if (each := self.running_ns_per_token) is None or not each else 1e9 / each
 
 
-def find_constant_sequence_count(run: Run) -> int | None:
+def find_constant_sequences_per_step(run: Run) -> int | None:
     """Return the sequences of each step, where all steps are of one phase and have as many: what a
     batch is to a server."""
     steps = {(step.phase, step.sequences) for step in run.report.served_steps}
     return steps.pop()[1] if len(steps) == 1 else None
 
 
-def measure_phases(run: Run) -> tuple[PhaseTimes, ...]:
+def measure_serving_phase_times(run: Run) -> tuple[PhaseTimes, ...]:
     """Return the phases of a run in the order of PHASES, mixed steps followed by their parts; empty
     where no step is a server's."""
     steps = group_by(run.report.served_steps, lambda step: step.phase)
@@ -135,14 +138,14 @@ def measure_phases(run: Run) -> tuple[PhaseTimes, ...]:
         row
         for phase in PHASES
         if phase in steps
-        for row in _measure_phase(run, phase, steps[phase], kernels.get(phase, ()))
+        for row in _list_phase_times_with_parts(run, phase, steps[phase], kernels.get(phase, ()))
     )
 
 
-def _measure_phase(
+def _list_phase_times_with_parts(
     run: Run, phase: str, steps: Sequence[ServedStep], kernels: Sequence[Kernel]
 ) -> Iterator[PhaseTimes]:
-    running_ns = measure_running_ns(kernels)
+    running_ns = measure_any_kernel_running_ns(kernels)
     use = PhaseTimes(
         run=run,
         phase=phase,
@@ -196,7 +199,7 @@ def compute_kernel_time_share_with_layer(report: Report) -> float | None:
     return attributed / total if total else None
 
 
-def count_inferred_graph_kernels(report: Report) -> tuple[int, int, float] | None:
+def count_layer_matched_graph_kernels(report: Report) -> tuple[int, int, float] | None:
     """(kernels of graphs with the layer of their capture, kernels of graphs, the least confidence);
     None without a match."""
     launches = list(report.graph_launches)
@@ -224,6 +227,6 @@ def select_graph_kernels(kernels: Sequence[Kernel]) -> list[Kernel]:
     ]
 
 
-def has_guessed_layers(report: Report) -> bool:
+def has_layers_matched_to_eager_run(report: Report) -> bool:
     """Whether layers of graphs are by sequence against a run without graphs."""
     return any(launch.how == EAGER for launch in report.graph_launches)

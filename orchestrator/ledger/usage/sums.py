@@ -109,14 +109,14 @@ def group_summed_operations(runs: Iterable[Run]) -> dict[SumGroup, list[tuple[Ru
     return {group: groups[group] for group in GROUPS if group in groups}
 
 
-def get_measured_time(operation: Operation) -> int | None:
+def get_host_else_device_ns(operation: Operation) -> int | None:
     """Return the time of a sum: that on the host, else that on the device."""
     return operation.device_ns if operation.cpu_ns is None else operation.cpu_ns
 
 
-def sum_times_by_run(pairs: Iterable[tuple[Run, Operation]]) -> dict[int, int]:
+def sum_operation_ns_by_run_id(pairs: Iterable[tuple[Run, Operation]]) -> dict[int, int]:
     """Return the id of each run -> the time of its operations."""
     totals: dict[int, int] = defaultdict(int)
     for run, operation in pairs:
-        totals[run.id] += get_measured_time(operation) or 0
+        totals[run.id] += get_host_else_device_ns(operation) or 0
     return totals

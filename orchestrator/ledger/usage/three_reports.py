@@ -14,11 +14,14 @@ from perfctl.orchestrator.ledger.usage.inference import (
     COMPUTE,
     COPY,
     LOAD,
-    compute_tensor_share,
-    sum_phase_times,
+    compute_tensor_core_time_share,
+    sum_step_phase_times_ns,
     uses_tensor_cores,
 )
-from perfctl.orchestrator.ledger.usage.intervals import measure_running_ns, sum_durations_ns
+from perfctl.orchestrator.ledger.usage.intervals import (
+    measure_any_kernel_running_ns,
+    sum_durations_ns,
+)
 from perfctl.orchestrator.ledger.usage.readings import UsageShare
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import Run
@@ -80,7 +83,7 @@ class RunSummaryRow:
     """Time of the kernels whose names say tensor cores, added up."""
 
 
-def list_kernel_name_rows(run: Run) -> tuple[KernelNameRow, ...]:
+def list_kernel_or_operator_rows(run: Run) -> tuple[KernelNameRow, ...]:
     """Return kernels by name, or operators by self time if there are no kernels; the longest first.
     Empty if the run has neither."""
     rows = []
@@ -110,7 +113,7 @@ def list_kernel_name_rows(run: Run) -> tuple[KernelNameRow, ...]:
 def list_iteration_rows(run: Run) -> tuple[IterationRow, ...]:
     """Return the measured steps of a run, by number; those that only kernels name, too (DLProf's
     iteration report)."""
-    phases = sum_phase_times(run)
+    phases = sum_step_phase_times_ns(run)
     launched = group_by(run.report.kernels, lambda kernel: kernel.step)
     no_kernels = "no launch states its step" if run.report.kernels else "no kernels"
     rows = []
@@ -128,8 +131,10 @@ def list_iteration_rows(run: Run) -> tuple[IterationRow, ...]:
                 copy=copy,
                 compute=compute,
                 kernels=len(kernels) or None,
-                kernel_ns=measure_running_ns(kernels),
-                tensor=compute_tensor_share(kernels) if kernels else UsageShare(None, no_kernels),
+                kernel_ns=measure_any_kernel_running_ns(kernels),
+                tensor=compute_tensor_core_time_share(kernels)
+                if kernels
+                else UsageShare(None, no_kernels),
             )
         )
     return tuple(rows)
@@ -138,7 +143,7 @@ def list_iteration_rows(run: Run) -> tuple[IterationRow, ...]:
 def summarize_run(run: Run) -> RunSummaryRow:
     """Return the run as a whole, from its steps and kernels; what a report states itself (DLProf)
     is not in it."""
-    phases = sum_phase_times(run)
+    phases = sum_step_phase_times_ns(run)
     steps = list(phases["step"].values())
     wall = sum(steps)
     kernels = [kernel for kernel in run.report.kernels if kernel.duration_ns is not None]

@@ -105,7 +105,7 @@ class PassTimes:
         return self.run.id
 
 
-def measure_passes(run: Run) -> tuple[PassTimes, ...]:
+def list_ingested_training_pass_times(run: Run) -> tuple[PassTimes, ...]:
     """Return the passes of a report made elsewhere, in the order of DIRECTIONS; empty for perfctl's
     own runs (the ledger has them by layer), without gradients, without times, for a server's steps,
     and where more of the kernel time, exchanges left out, is of no layer than of one: then nothing
@@ -135,7 +135,7 @@ def measure_passes(run: Run) -> tuple[PassTimes, ...]:
 
 
 def _build_pass_times(
-    run: Run, direction: str | None, kernels: Sequence[Kernel], total: float
+    run: Run, direction: str | None, kernels: Sequence[Kernel], total_kernel_ns: float
 ) -> PassTimes:
     took = sum_durations_ns(kernels)
     return PassTimes(
@@ -144,21 +144,21 @@ def _build_pass_times(
         layers=len({kernel.layer for kernel in kernels if kernel.layer}),
         launches=len(kernels),
         kernel_ns=took,
-        share=took / total if total else 0.0,
+        share=took / total_kernel_ns if total_kernel_ns else 0.0,
         running_ns=Intervals.make_from_items(kernels).total_ns,
         collective_ns=sum_durations_ns(
             kernel for kernel in kernels if recognise_family(kernel.name) == COLLECTIVE
         ),
-        queries=find_attention_queries(kernels),
+        queries=infer_attention_call_shape(kernels),
     )
 
 
-def find_attention_queries(kernels: Sequence[Kernel]) -> AttentionQueries | None:
+def infer_attention_call_shape(kernels: Sequence[Kernel]) -> AttentionQueries | None:
     """Return what a call of attention computes; None where no kernel's name and grid tell, or where
     the calls differ."""
     calls: Counter[tuple[int, int, int, int]] = Counter()
     for kernel in kernels:
-        for tile, sequences_axis in _parse_attention_tiles(kernel.name):
+        for tile, sequences_axis in _parse_query_tile_and_sequence_axis(kernel.name):
             if kernel.grid_x and kernel.grid_y and kernel.grid_z:
                 sides = kernel.grid_y, kernel.grid_z
                 sequences, heads = reversed(sides) if sequences_axis == "z" else sides
@@ -184,9 +184,9 @@ def find_attention_queries(kernels: Sequence[Kernel]) -> AttentionQueries | None
 
 
 @lru_cache(maxsize=16384)
-def _parse_attention_tiles(name: str) -> Sequence[tuple[int, str]]:
+def _parse_query_tile_and_sequence_axis(kernel_name: str) -> Sequence[tuple[int, str]]:
     """Return the side of a tile and the place of the sequences, of a kernel of attention."""
-    matches = ((pattern.search(name), group, axis) for pattern, group, axis in _ATTENTION)
+    matches = ((pattern.search(kernel_name), group, axis) for pattern, group, axis in _ATTENTION)
     return [(int(match[group]), axis) for match, group, axis in matches if match]
 
 

@@ -27,14 +27,14 @@ from perfctl.orchestrator.estimate.memory import (
     TRACED_AT,
     MemoryLine,
     UnlikeTracesError,
-    select_upper_lines,
+    select_upper_envelope_lines,
 )
-from perfctl.orchestrator.estimate.plan_memory import compute_training_lines
+from perfctl.orchestrator.estimate.plan_memory import compute_training_memory_envelope
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.session import (
     Session,
-    build_step_memory,
-    trace_memory_pair,
+    build_memory_for_any_batch,
+    trace_memory_for_two_batches,
 )
 from perfctl.orchestrator.estimate.trace_cache import (
     compute_digest,
@@ -46,20 +46,20 @@ from perfctl.orchestrator.predict.grid import (
     LARGEST,
     GridNetwork,
     NetworkAmounts,
-    compute_network_amounts,
+    compute_network_part_amounts,
 )
 from perfctl.orchestrator.predict.operations import (
     OPTIMIZERS,
-    list_operations,
-    list_plan_operations,
+    list_forward_operations_per_sample,
+    list_plan_forward_operations,
 )
-from perfctl.orchestrator.predict.step_parts import merge_operations
+from perfctl.orchestrator.predict.step_parts import merge_equal_operations
 from perfctl.workloads.models.plan import format_canonical_spec, plan_model
 from perfctl.workloads.models.source import ModelError
 
 TRACED_IN = ("fp32", "fp16")
 """Precisions whose memory is worked out; the others have the bytes of one of these (SAME_BYTES),
-but see :func:`trace_model`."""
+but see :func:`trace_calculator_model`."""
 LIBRARIES = ("torch", "torchvision")
 TABLE = "torchvision_models.json.gz"
 """Beside this file: every model, traced."""
@@ -86,7 +86,7 @@ class CalculatorModel:
     notes: tuple[str, ...] = ()
 
 
-def build_planned_model(spec: str) -> CalculatorModel:
+def build_family_calculator_model(spec: str) -> CalculatorModel:
     """Return a network of a family, with every optimizer's memory. Raises SpecError for one that
     cannot be built."""
     planned = plan_model(spec)
@@ -95,18 +95,24 @@ def build_planned_model(spec: str) -> CalculatorModel:
         for name in OPTIMIZERS
     }
     network = GridNetwork(
-        planned.spec, planned.family, list_plan_operations(planned), planned.parameters, names
+        planned.spec,
+        planned.family,
+        list_plan_forward_operations(planned),
+        planned.parameters,
+        names,
     )
     lines = {
-        precision: {name: compute_training_lines(planned, name, precision) for name in OPTIMIZERS}
+        precision: {
+            name: compute_training_memory_envelope(planned, name, precision) for name in OPTIMIZERS
+        }
         for precision in TRACED_IN
     }
     return CalculatorModel(
-        network, lines, compute_network_amounts(network.works, network.parameters, LARGEST)
+        network, lines, compute_network_part_amounts(network.works, network.parameters, LARGEST)
     )
 
 
-def resolve_model_names(
+def parse_torchvision_model_names(
     requested: str, cached_models: ModelCache
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return ("all", "none" or "resnet50,vgg16" as names, what is missing in a sentence).
@@ -125,7 +131,7 @@ def resolve_model_names(
         raise ToolMissing(
             "`models`: torchvision is not installed", "pip install 'perfctl[torch]', or take none"
         )
-    known_names = cached_models.all_names
+    known_names = cached_models.all_torchvision_model_names
     if requested == "all":
         return known_names, ()
     names = tuple(
@@ -149,16 +155,16 @@ def resolve_model_names(
     return names, ()
 
 
-def trace_model(model: str) -> CalculatorModel | str:
+def trace_calculator_model(model: str) -> CalculatorModel | str:
     """Return the model, or why it cannot be traced."""
     try:
         session = Session(Request(model, optimizer="adam", memory=True))
     except ModelError as error:
         return error.message
-    plain = first, second = trace_memory_pair(session, "fp32")
+    plain = first, second = trace_memory_for_two_batches(session, "fp32")
     if first.problem or second.problem:
         return first.problem or second.problem or ""
-    works = list_operations(first.ops, TRACED_AT[0])
+    works = list_forward_operations_per_sample(first.ops, TRACED_AT[0])
     unknown = sum(work.calls for work in works if work.kind == "other")
     notes = (
         [f"{unknown} operations have no formula; perfctl counts their bytes only"]
@@ -171,24 +177,29 @@ def trace_model(model: str) -> CalculatorModel | str:
     try:
         lines = {}
         for precision in (*TRACED_IN, *(["bf16"] if has_softmax else [])):
-            pair = plain if precision == "fp32" else trace_memory_pair(session, precision)
-            parts = build_step_memory(pair).lines_by_phase
+            pair = (
+                plain if precision == "fp32" else trace_memory_for_two_batches(session, precision)
+            )
+            parts = build_memory_for_any_batch(pair).lines_by_phase
             lines[precision] = {
-                name: _adjust_optimizer_state(parts, name, first.parameters) for name in OPTIMIZERS
+                name: _convert_adam_memory_to_optimizer(parts, name, first.parameters)
+                for name in OPTIMIZERS
             }
     except UnlikeTracesError as error:
         lines = None
         notes.append(f"memory is known only at the traced batch sizes: {error}")
-    network = GridNetwork(model, model.partition(":")[0], merge_operations(works), first.parameters)
+    network = GridNetwork(
+        model, model.partition(":")[0], merge_equal_operations(works), first.parameters
+    )
     return CalculatorModel(
         network,
         lines,
-        compute_network_amounts(network.works, network.parameters, LARGEST),
+        compute_network_part_amounts(network.works, network.parameters, LARGEST),
         tuple(notes),
     )
 
 
-def _adjust_optimizer_state(
+def _convert_adam_memory_to_optimizer(
     parts: tuple[Sequence[MemoryLine], Sequence[MemoryLine]], optimizer: str, parameters: int
 ) -> tuple[MemoryLine, ...]:
     """Of a step traced with Adam, as it is with another optimizer: only Adam's own step needs
@@ -196,7 +207,9 @@ def _adjust_optimizer_state(
     before, step = parts
     change = FLOAT * parameters * (STATE[optimizer] - STATE["adam"])
     lines = (*before, *step) if optimizer == "adam" else before
-    return select_upper_lines(MemoryLine(line.fixed + change, line.per_sample) for line in lines)
+    return select_upper_envelope_lines(
+        MemoryLine(line.fixed + change, line.per_sample) for line in lines
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +245,7 @@ class ModelCache:
         return compute_digest(libraries, digest_files(code))
 
     @cached_property
-    def all_names(self) -> tuple[str, ...]:
+    def all_torchvision_model_names(self) -> tuple[str, ...]:
         """All classification models of torchvision, which takes seconds to import."""
         names = self._shipped.names or self._read_entry("names", tuple[str, ...])
         if names is None:
@@ -242,7 +255,7 @@ class ModelCache:
             self._write_entry("names", names)
         return names
 
-    def find_model(self, name: str) -> CalculatorModel | None:
+    def find_cached_model(self, name: str) -> CalculatorModel | None:
         """Return a model; None if it must be traced."""
         if name not in self._models:
             if name in self._shipped.models:
@@ -268,7 +281,7 @@ class ModelCache:
             write_cache_entry(self._folder, compute_digest(self._version_digest, name), value)
 
 
-def load_shipped_table() -> ModelTable:
+def load_shipped_model_table() -> ModelTable:
     """Return the table that ships; an empty one if it was traced with other versions of torch or
     torchvision than those installed, or cannot be read."""
     with suppress(OSError, ValueError, EOFError, metadata.PackageNotFoundError):

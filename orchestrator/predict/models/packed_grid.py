@@ -20,9 +20,9 @@ from typing import Any
 from perfctl.orchestrator.counts.hardware.machines import Machine
 from perfctl.orchestrator.estimate.memory import (
     MemoryLine,
-    find_largest_fitting,
-    get_default_reserve,
-    select_upper_lines,
+    find_largest_batch_by_lines,
+    get_default_reserve_bytes,
+    select_upper_envelope_lines,
 )
 from perfctl.orchestrator.predict.cost import TIGHT_SHARE_MIN
 from perfctl.orchestrator.predict.fit import StepFit
@@ -35,11 +35,15 @@ from perfctl.orchestrator.predict.grid import (
     StepSplit,
     TimeGrid,
     WorkShare,
-    compute_device_costs,
-    compute_time_grid,
+    compute_device_part_costs,
+    compute_training_time_grid,
 )
 from perfctl.orchestrator.predict.models.calculator import SAME_BYTES, CalculatorModel
-from perfctl.orchestrator.predict.operations import OPTIMIZERS, StepMeasurement, get_element_bytes
+from perfctl.orchestrator.predict.operations import (
+    OPTIMIZERS,
+    StepMeasurement,
+    get_activation_element_bytes,
+)
 from perfctl.orchestrator.predict.predict import PRECISIONS
 from perfctl.orchestrator.predict.published import ShippedFit
 from perfctl.orchestrator.predict.step_parts import LIMIT_OF, PARTS
@@ -74,7 +78,7 @@ class _NumberedItems:
         self.items: list[Any] = []
         self._numbers: dict[str, int] = {}
 
-    def get_or_add_number(self, item: Any) -> int:
+    def get_or_add_index(self, item: Any) -> int:
         """Return the number of an item, which is kept at its first use."""
         key = json.dumps(item)
         if key not in self._numbers:
@@ -105,7 +109,7 @@ def pack_time_grid(
         _NumberedItems(),
     )
     general = _SharedCells(machines, measured, fits, published, sentences)
-    sizes = list(dict.fromkeys(map(_get_step_memory, machines)))
+    sizes = list(dict.fromkeys(map(_get_usable_memory_bytes, machines)))
     packed_models = []
     for model in models:
         beyond = _NumberedItems()
@@ -117,14 +121,14 @@ def pack_time_grid(
         layout = {
             "said": [sentence for sentence, _ in cells],
             **{name: row for name, row in numbers.items() if max(row, default=-1) >= 0},
-            "beyond": [beyond.get_or_add_number(cell.beyond) for _, cell in cells],
+            "beyond": [beyond.get_or_add_index(cell.beyond) for _, cell in cells],
         }
         splits = [
             {
                 "batches": split.batches,
                 "rows": [
                     (WORK[part.group], LIMITS[part.limit], name)
-                    for part, name in _list_split_parts(split)
+                    for part, name in _list_work_shares_with_optimizer(split)
                 ],
             }
             for split in grid.splits
@@ -133,23 +137,23 @@ def pack_time_grid(
             number
             for curve in grid.curves
             for knot in curve
-            for number in (knot.batch - 1, *map(encode_level, knot[1:]))
+            for number in (knot.batch - 1, *map(encode_log_level, knot[1:]))
         ]
         amounts = [
-            encode_level(amount)
+            encode_log_level(amount)
             for split in grid.splits
-            for part, _ in _list_split_parts(split)
+            for part, _ in _list_work_shares_with_optimizer(split)
             for amount in part.amounts
         ]
         packed_models.append(
             _pack_model(model, sizes)
             | {
-                "layout": layouts.get_or_add_number(layout),
+                "layout": layouts.get_or_add_index(layout),
                 "beyond": beyond.items,
-                "knots": encode_uint16(knots),
-                "rows": [rows.get_or_add_number(split) for split in splits],
-                "splits": encode_uint16(amounts),
-                **(_pack_amounts(model.amounts, lists) if published is not None else {}),
+                "knots": encode_uint16_base64(knots),
+                "rows": [rows.get_or_add_index(split) for split in splits],
+                "splits": encode_uint16_base64(amounts),
+                **(_pack_network_amounts(model.amounts, lists) if published is not None else {}),
             }
         )
     return {
@@ -161,17 +165,17 @@ def pack_time_grid(
         "levels": LEVELS,
         "least": LEAST,
         "close": TIGHT_SHARE_MIN,
-        "sizes": [sizes.index(_get_step_memory(machine)) for machine in machines],
-        "reserves": [get_default_reserve(machine.kind) for machine in machines],
+        "sizes": [sizes.index(_get_usable_memory_bytes(machine)) for machine in machines],
+        "reserves": [get_default_reserve_bytes(machine.kind) for machine in machines],
         "same_bytes": SAME_BYTES,
-        "bytes": [get_element_bytes(precision) for precision in PRECISIONS],
+        "bytes": [get_activation_element_bytes(precision) for precision in PRECISIONS],
         "limits": [LIMITS[LIMIT_OF[part]] for part in PARTS],
         "said": sentences.items,
         "layouts": layouts.items,
         "rows": rows.items,
         "lists": lists.items,
         "models": packed_models,
-        **(_pack_costs(published, machines) if published is not None else {}),
+        **(_pack_device_costs(published, machines) if published is not None else {}),
         "measured": list(map(_pack_measured_step, measured)),
     }
 
@@ -222,7 +226,9 @@ class _SharedCells:
             for machine, is_shared in zip(self.machines, is_plain, strict=True)
             if not is_shared or machine.name not in self.known
         ]
-        grid = compute_time_grid(model.network, missing, self.measured, self.fits, self.published)
+        grid = compute_training_time_grid(
+            model.network, missing, self.measured, self.fits, self.published
+        )
         width = len(PRECISIONS) * len(OPTIMIZERS)
         computed: dict[str, list[tuple[int, GridCell]]] = {}
         for row, machine in enumerate(missing):
@@ -230,8 +236,8 @@ class _SharedCells:
             for column, cell in enumerate(grid.cells[row * width : (row + 1) * width]):
                 optimizer = OPTIMIZERS[column % len(OPTIMIZERS)]
                 name = model.network.names.get(optimizer, model.network.name)
-                sentences = _make_general_sentences(cell, name, machine.name)
-                computed[machine.name].append((self.sentences.get_or_add_number(sentences), cell))
+                sentences = _build_placeholder_sentences(cell, name, machine.name)
+                computed[machine.name].append((self.sentences.get_or_add_index(sentences), cell))
         cells: list[tuple[int, GridCell]] = []
         for machine, is_shared in zip(self.machines, is_plain, strict=True):
             machine_cells = (self.known.get(machine.name) if is_shared else None) or computed[
@@ -243,7 +249,9 @@ class _SharedCells:
         return cells, grid
 
 
-def _pack_amounts(amounts_of_model: NetworkAmounts, lists: _NumberedItems) -> dict[str, Any]:
+def _pack_network_amounts(
+    amounts_of_model: NetworkAmounts, lists: _NumberedItems
+) -> dict[str, Any]:
     """Return ``amounts``: by bytes of an activation and by optimizer, [number in ``lists`` of
     (work, part), the points of all].
 
@@ -253,15 +261,15 @@ def _pack_amounts(amounts_of_model: NetworkAmounts, lists: _NumberedItems) -> di
     def pack_rows(rows: Sequence[GroupAmount]) -> tuple[int, str]:
         names = [(WORK[row.group], row.part) for row in rows]
         values = [value for row in rows for point in row.points for value in point]
-        return lists.get_or_add_number(names), encode_float32(values)
+        return lists.get_or_add_index(names), encode_float32_base64(values)
 
     parts = {str(size): pack_rows(rows) for size, rows in amounts_of_model.steps.items()}
     parts |= {name: pack_rows(rows) for name, rows in amounts_of_model.optimizers.items()}
     return {"amounts": parts, "operations": amounts_of_model.operations}
 
 
-def _pack_costs(fit: ShippedFit, machines: Sequence[Machine]) -> dict[str, Any]:
-    table = compute_device_costs(
+def _pack_device_costs(fit: ShippedFit, machines: Sequence[Machine]) -> dict[str, Any]:
+    table = compute_device_part_costs(
         fit, [machine for machine in machines if machine.kind == "gpu"], PRECISIONS
     )
     return {
@@ -269,11 +277,11 @@ def _pack_costs(fit: ShippedFit, machines: Sequence[Machine]) -> dict[str, Any]:
             [table.of.get((machine.name, precision)) for precision in PRECISIONS]
             for machine in machines
         ],
-        "rates": encode_float32([rate for row in table.rows for rate in row]),
+        "rates": encode_float32_base64([rate for row in table.rows for rate in row]),
     }
 
 
-def _make_general_sentences(cell: GridCell, model: str, machine: str) -> dict[str, Any]:
+def _build_placeholder_sentences(cell: GridCell, model: str, machine: str) -> dict[str, Any]:
     """Return the sentences about a cell's times, with {model}, {device} and {batch} for the names
     that the page puts in."""
     names = {machine: "{device}", f" {model} ": " {model} ", f" {PROBE}": " {batch}"}
@@ -294,9 +302,9 @@ def _make_general_sentences(cell: GridCell, model: str, machine: str) -> dict[st
     }
 
 
-def _get_step_memory(machine: Machine) -> float | None:
+def _get_usable_memory_bytes(machine: Machine) -> float | None:
     """Return the bytes for a step."""
-    return machine.memory_bytes and machine.memory_bytes - get_default_reserve(machine.kind)
+    return machine.memory_bytes and machine.memory_bytes - get_default_reserve_bytes(machine.kind)
 
 
 def _pack_model(model: CalculatorModel, sizes: Sequence[float | None]) -> dict[str, Any]:
@@ -304,7 +312,7 @@ def _pack_model(model: CalculatorModel, sizes: Sequence[float | None]) -> dict[s
     the memory is not known or sets no end."""
     network, lines = model.network, model.lines
 
-    def convert_lines(convert: Any) -> Mapping[str, Mapping[str, Any]] | None:
+    def convert_memory_lines(convert: Any) -> Mapping[str, Mapping[str, Any]] | None:
         return lines and {
             precision: {name: convert(of_optimizer) for name, of_optimizer in each.items()}
             for precision, each in lines.items()
@@ -316,17 +324,19 @@ def _pack_model(model: CalculatorModel, sizes: Sequence[float | None]) -> dict[s
         "parameters": network.parameters,
         "notes": model.notes,
         "names": dict(network.names),
-        "lines": convert_lines(_select_needed_lines),
-        "largest": convert_lines(
-            lambda of: [None if size is None else find_largest_fitting(of, size) for size in sizes]
+        "lines": convert_memory_lines(_select_upper_envelope_lines),
+        "largest": convert_memory_lines(
+            lambda of: [
+                None if size is None else find_largest_batch_by_lines(of, size) for size in sizes
+            ]
         ),
     }
 
 
-def _select_needed_lines(lines: Sequence[MemoryLine]) -> list[MemoryLine]:
+def _select_upper_envelope_lines(lines: Sequence[MemoryLine]) -> list[MemoryLine]:
     """Return the lines that are the upper one at some batch size."""
     batches = {1, LARGEST}
-    for steep, flat in pairwise(select_upper_lines(lines)):
+    for steep, flat in pairwise(select_upper_envelope_lines(lines)):
         crossing = (flat.fixed - steep.fixed) // (steep.per_sample - flat.per_sample)
         batches |= {min(max(batch, 1), LARGEST) for batch in (crossing, crossing + 1)}
     return sorted(
@@ -334,22 +344,22 @@ def _select_needed_lines(lines: Sequence[MemoryLine]) -> list[MemoryLine]:
     )
 
 
-def _list_split_parts(split: StepSplit) -> list[tuple[WorkShare, str]]:
+def _list_work_shares_with_optimizer(split: StepSplit) -> list[tuple[WorkShare, str]]:
     """Return (part, optimizer or "" for all)."""
     optimizer_parts = [(part, name) for name, parts in split.optimizers.items() for part in parts]
     return [*((part, "") for part in split.parts), *optimizer_parts]
 
 
-def encode_level(value: float) -> int:
+def encode_log_level(value: float) -> int:
     """Return the stored number of a value, 0 or more; :data:`LEAST` for smaller ones."""
     return min(max(round(log(value / LEAST) * LEVELS), 1), 0xFFFF) if value > 0 else 0
 
 
-def encode_uint16(numbers: Sequence[int]) -> str:
+def encode_uint16_base64(numbers: Sequence[int]) -> str:
     """Return 16-bit numbers, little end first, in base64."""
     return b64encode(struct.pack(f"<{len(numbers)}H", *numbers)).decode("ascii")
 
 
-def encode_float32(numbers: Sequence[float]) -> str:
+def encode_float32_base64(numbers: Sequence[float]) -> str:
     """Return 32-bit floats, little end first, in base64."""
     return b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode("ascii")

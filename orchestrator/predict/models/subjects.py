@@ -1,4 +1,4 @@
-"""The model of a question, in training or inference: :func:`find_subject`."""
+"""The model of a question, in training or inference: :func:`plan_or_trace_model`."""
 
 from __future__ import annotations
 
@@ -8,31 +8,34 @@ from importlib.util import find_spec
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.estimate.memory import TRACED_AT, StepMemory, UnlikeTracesError
 from perfctl.orchestrator.estimate.plan_memory import (
-    compute_inference_lines,
-    compute_training_lines,
+    compute_inference_memory_envelope,
+    compute_training_memory_envelope,
 )
 from perfctl.orchestrator.estimate.request import DEFAULT_OPTIMIZER, Request
 from perfctl.orchestrator.estimate.session import (
-    build_step_memory,
+    build_memory_for_any_batch,
     open_session,
     require_torch,
     silence_driver_warning,
-    trace_memory_pair,
+    trace_memory_for_two_batches,
 )
 from perfctl.orchestrator.predict import answer as answers
 from perfctl.orchestrator.predict.answer import Question, Subject
-from perfctl.orchestrator.predict.operations import list_operations, list_plan_operations
+from perfctl.orchestrator.predict.operations import (
+    list_forward_operations_per_sample,
+    list_plan_forward_operations,
+)
 from perfctl.workloads.models.find import split_workload_reference
 from perfctl.workloads.models.plan import OPTIMIZERS as IN_SPEC
-from perfctl.workloads.models.plan import find_family, format_canonical_spec, plan_model
+from perfctl.workloads.models.plan import format_canonical_spec, parse_model_family, plan_model
 from perfctl.workloads.spec import SpecError
 
 Note = Callable[[str], None]
 """Hears what is being done."""
 
 
-def find_subject(
-    question: Question, on_gpu: bool = False, note: Note = lambda text: None
+def plan_or_trace_model(
+    question: Question, traces_gpu_memory: bool = False, report_progress: Note = lambda text: None
 ) -> Subject:
     """Return the model's operations, parameters and memory at any batch size; the memory alone
     depends on the precision.
@@ -47,12 +50,14 @@ def find_subject(
             f"invalid value '{question.optimizer}' for `optimizer`",
             f"Choose {', '.join(answers.OPTIMIZERS)}",
         )
-    if find_family(question.name) is None or question.inputs or question.seq is not None:
-        return _trace_subject(question, note)
-    return _build_planned_subject(question, on_gpu, note)
+    if parse_model_family(question.name) is None or question.inputs or question.seq is not None:
+        return _trace_model_without_data(question, report_progress)
+    return _plan_family_network(question, traces_gpu_memory, report_progress)
 
 
-def _build_planned_subject(question: Question, on_gpu: bool, note: Note) -> Subject:
+def _plan_family_network(
+    question: Question, traces_gpu_memory: bool, report_progress: Note
+) -> Subject:
     try:
         planned = plan_model(question.name)
         if question.optimizer in IN_SPEC:
@@ -62,18 +67,20 @@ def _build_planned_subject(question: Question, on_gpu: bool, note: Note) -> Subj
     except SpecError as error:
         raise UsageError(f"`model`: {error}", "For example vgg:depth=11,kernel=5") from error
     optimizer = "" if question.is_inference else question.optimizer or planned.optimizer
-    precision = question.number_type
+    precision = question.precision_or_default
     if question.is_inference:
-        lines = compute_inference_lines(planned, precision)
+        lines = compute_inference_memory_envelope(planned, precision)
     else:
-        lines = compute_training_lines(planned, optimizer, precision)
+        lines = compute_training_memory_envelope(planned, optimizer, precision)
     memory, reason = None, None
-    if on_gpu:
-        memory, reason = _trace_step_memory_or_reason(planned.spec, optimizer, precision, note)
+    if traces_gpu_memory:
+        memory, reason = _trace_step_memory_or_reason(
+            planned.spec, optimizer, precision, report_progress
+        )
     return Subject(
         planned.spec,
         planned.family,
-        list_plan_operations(planned),
+        list_plan_forward_operations(planned),
         not question.is_inference,
         planned.parameters,
         optimizer or None,
@@ -84,7 +91,7 @@ def _build_planned_subject(question: Question, on_gpu: bool, note: Note) -> Subj
 
 
 def _trace_step_memory_or_reason(
-    spec: str, optimizer: str, precision: str, note: Note
+    spec: str, optimizer: str, precision: str, report_progress: Note
 ) -> tuple[StepMemory | None, str | None]:
     """Return (what the allocator's replay needs of a network of a family, why there is none).
     ``optimizer``: "" in inference."""
@@ -98,8 +105,10 @@ def _trace_step_memory_or_reason(
         with silence_driver_warning():
             session = open_session(request)
             if session.is_built:
-                note(f"tracing {spec} without data")
-            return build_step_memory(trace_memory_pair(session, precision)), None
+                report_progress(f"tracing {spec} without data")
+            return build_memory_for_any_batch(
+                trace_memory_for_two_batches(session, precision)
+            ), None
     except UnlikeTracesError as error:
         return (
             None,
@@ -107,7 +116,7 @@ def _trace_step_memory_or_reason(
         )
 
 
-def _trace_subject(question: Question, note: Note) -> Subject:
+def _trace_model_without_data(question: Question, report_progress: Note) -> Subject:
     model, training = question.name, not question.is_inference
     optimizer = question.optimizer
     if optimizer is None and split_workload_reference(model) is None:
@@ -124,8 +133,8 @@ def _trace_subject(question: Question, note: Note) -> Subject:
     with silence_driver_warning():
         session = open_session(request)
         if session.is_built:
-            note(f"tracing {model} without data")
-        pair = trace_memory_pair(session, question.number_type)
+            report_progress(f"tracing {model} without data")
+        pair = trace_memory_for_two_batches(session, question.precision_or_default)
         first = session.estimate_batch(TRACED_AT[0])
     for estimate in (first, *pair):
         if estimate.problem is not None:
@@ -138,10 +147,10 @@ def _trace_subject(question: Question, note: Note) -> Subject:
         optimizer = "momentum" if name == "SGD" and settings.get("momentum") else name.lower()
     notes, memory, memory_note = list(session.notes), None, ""
     try:
-        memory = build_step_memory(pair)
+        memory = build_memory_for_any_batch(pair)
     except UnlikeTracesError as error:
         memory_note = f"memory is known only at the traced batch sizes: {error}"
-    works = list_operations(first.ops, TRACED_AT[0])
+    works = list_forward_operations_per_sample(first.ops, TRACED_AT[0])
     if unknown := sorted({work.layer or "the model" for work in works if work.kind == "other"}):
         suffix = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
         layers = f"{', '.join(unknown[:3])}{suffix}"

@@ -20,7 +20,7 @@ from perfctl.orchestrator.report.charts.files import (
     RULE,
     SERIES,
     HoverArea,
-    shorten_label,
+    truncate_label_start,
 )
 from perfctl.orchestrator.report.numbers import (
     WriteNumber,
@@ -142,11 +142,11 @@ def draw_batch_chart(
     name: str,
     title: str,
     lines: Sequence[ChartLine],
-    show: WriteNumber,
+    format_value: WriteNumber,
     note: str = "",
     *,
-    log: bool = False,
-    decades: bool = False,
+    has_log2_ratio_axis: bool = False,
+    has_log10_axis: bool = False,
     y_label: str = "",
     axis: str = "batch size",
     labels: Mapping[float, str] | None = None,
@@ -161,14 +161,14 @@ def draw_batch_chart(
     """
     if not lines:
         return None
-    figure, axes = make_axes(y=y_label)
+    figure, axes = make_axes(y_title=y_label)
     for line in lines:
         if line.bounds:
             lows, highs = zip(*line.bounds.values(), strict=True)
             axes.fill_between(
                 [*line.bounds], lows, highs, color=line.color, alpha=0.18, linewidth=0
             )
-        _plot_line(axes, line, "o" if log else "o-")
+        _plot_line(axes, line, "o" if has_log2_ratio_axis else "o-")
     batches = sorted({batch for line in lines for batch in line.points})
     if len(batches) > 1:  # one batch size has no scale
         axes.set_xscale("log", base=2)
@@ -179,39 +179,46 @@ def draw_batch_chart(
     axes.set_xlim(batches[0] / 1.25, batches[-1] * 1.25)
     axes.set_xlabel(axis, color=MUTED, fontsize=10)
     values = [value for line in lines for value in line.points.values()]
-    if log:
-        _set_ratio_axis(axes, values)
+    if has_log2_ratio_axis:
+        _set_log2_ratio_axis(axes, values)
     else:
-        if decades:
+        if has_log10_axis:
             axes.set_yscale("log")
             axes.set_ylim(min(values) / 2, max(values) * 2)
         else:
             tops = (high for line in lines for _, high in line.bounds.values())
             highest = max(*values, *tops, 0.0)
             axes.set_ylim(0, highest * 1.12 or 1)
-        axes.yaxis.set_major_formatter(make_tick_formatter(show))
+        axes.yaxis.set_major_formatter(make_tick_formatter(format_value))
     axes.minorticks_off()
-    is_named = len(lines) > 1 or log
+    is_named = len(lines) > 1 or has_log2_ratio_axis
     if is_named:
-        _label_line_ends(axes, lines, log2 if log or decades else float, led=True)
+        _label_line_ends(
+            axes,
+            lines,
+            log2 if has_log2_ratio_axis or has_log10_axis else float,
+            draws_leaders=True,
+        )
     hits, texts = [], []
     for line in lines:
         lead = f"{line.label}, " if is_named else ""
         for batch, value in line.points.items():
-            text = f"{batch_labels[batch]}: {show(value)}"
+            text = f"{batch_labels[batch]}: {format_value(value)}"
             texts.append(f"{line.label} {text}".strip())
             ends = line.bounds.get(batch)
-            spread = f" ({' to '.join(map(show, ends))})" if ends else ""
+            spread = f" ({' to '.join(map(format_value, ends))})" if ends else ""
             hits.append(HoverArea(f"{lead}{text}{spread}", batch, value))
     return Chart(name, title, render_svg(figure, name, f"{title}. {'; '.join(texts)}", hits), note)
 
 
-def _plot_line(axes: Axes, line: ChartLine, marks: str) -> None:
+def _plot_line(axes: Axes, line: ChartLine, marker_style: str) -> None:
     points = line.points
-    axes.plot([*points], [*points.values()], marks, color=line.color, markersize=4.5, linewidth=1.6)
+    axes.plot(
+        [*points], [*points.values()], marker_style, color=line.color, markersize=4.5, linewidth=1.6
+    )
 
 
-def draw_shares_chart(
+def draw_stacked_share_bars(
     name: str,
     title: str,
     description: str,
@@ -219,7 +226,7 @@ def draw_shares_chart(
     colours: Colours,
     note: str = "",
     *,
-    prefix: str = "batch ",
+    row_label_prefix: str = "batch ",
 ) -> Chart:
     """Return one bar per row from 0 to 100%, its parts in the order of ``colours``, with a legend
     of those that it has; wide parts carry their name.
@@ -234,7 +241,7 @@ def draw_shares_chart(
             width = parts.get(part, 0.0) * 100
             if width <= 0:
                 continue
-            group_text = f", {prefix if label.isdigit() else ''}{label}" if label else ""
+            group_text = f", {row_label_prefix if label.isdigit() else ''}{label}" if label else ""
             text = f"{part}{group_text}: {format_percent(width / 100)}"
             hits.append(HoverArea(text, left_edge, y - 0.36, left_edge + width, y + 0.36))
             axes.barh(
@@ -251,7 +258,7 @@ def draw_shares_chart(
                 axes.text(
                     left_edge + width / 2,
                     y,
-                    shorten_label(part),
+                    truncate_label_start(part),
                     color={8: INK, 0: ON_DEEP}.get(number, "#0b0b0b"),
                     ha="center",
                     va="center",
@@ -271,19 +278,19 @@ def draw_shares_chart(
     return Chart(name, title, render_svg(figure, name, description, hits), note, legend)
 
 
-def draw_course_chart(
+def draw_curves_over_epochs_or_time(
     name: str,
     titles: tuple[str, str, str],
     lines: Sequence[ChartLine],
-    show: tuple[WriteNumber, WriteNumber],
+    x_and_y_formats: tuple[WriteNumber, WriteNumber],
     note: str = "",
 ) -> Chart | None:
     """Return lines named at their ends, short ones with a dot at each value; None without lines.
     ``titles`` are for all, x and y, ``show`` for x and y."""
     if not lines:
         return None
-    show_x, show_y = show
-    figure, axes = make_axes(x=titles[1], y=titles[2], shows=show)
+    show_x, show_y = x_and_y_formats
+    figure, axes = make_axes(x_title=titles[1], y_title=titles[2], tick_formats=x_and_y_formats)
     for line in lines:
         _plot_line(axes, line, "o-" if len(line.points) <= DOTS_MAX else "-")
     axes.set_ylim(0, max(y for line in lines for y in line.points.values()) * 1.12 or 1)
@@ -303,22 +310,22 @@ def draw_course_chart(
     return Chart(name, titles[0], render_svg(figure, name, titles[0], hits), note)
 
 
-def draw_bars_chart(
+def draw_horizontal_bars(
     name: str,
     title: str,
     rows: Sequence[HorizontalBar],
-    show: WriteNumber,
+    format_value: WriteNumber,
     axis: str,
     note: str,
-    line_at: float | None = None,
+    reference_value: float | None = None,
 ) -> Chart:
     """Return horizontal bars from 0, each with its interval as a line; ``line_at`` draws the
     reference."""
-    figure, axes = make_axes(0.5 + 0.27 * len(rows), axis, shows=(show,))
+    figure, axes = make_axes(0.5 + 0.27 * len(rows), axis, tick_formats=(format_value,))
     hits = []
     for index, bar in enumerate(rows):
         axes.barh(index, bar.value, height=0.66, color=SERIES[bar.colour % len(SERIES)])
-        text = f"{bar.label}: {show(bar.value)}"
+        text = f"{bar.label}: {format_value(bar.value)}"
         if bar.low is not None and bar.high is not None:
             axes.plot(
                 [bar.low, bar.high],
@@ -328,15 +335,15 @@ def draw_bars_chart(
                 marker="|",
                 markersize=6,
             )
-            text += f" ({show(bar.low)} to {show(bar.high)})"
+            text += f" ({format_value(bar.low)} to {format_value(bar.high)})"
         hits.append(HoverArea(text, 0, index - 0.33, max(bar.value, bar.high or 0), index + 0.33))
-    if line_at is not None:
-        axes.axvline(line_at, color=INK, linewidth=1)
+    if reference_value is not None:
+        axes.axvline(reference_value, color=INK, linewidth=1)
     typical = max(bar.value for bar in rows)
     axes.set_xlim(
         0, min(max([typical, *(bar.high or 0 for bar in rows)]), 2.5 * typical) * 1.05 or 1
     )
-    axes.set_yticks(range(len(rows)), [shorten_label(bar.label) for bar in rows])
+    axes.set_yticks(range(len(rows)), [truncate_label_start(bar.label) for bar in rows])
     axes.invert_yaxis()
     axes.xaxis.set_major_locator(
         _make_tick_locator(5 if max(len(bar.label) for bar in rows) < LONG_LABEL else 3)
@@ -378,12 +385,12 @@ def draw_pies_chart(
             textprops={"color": INK, "fontsize": 9, "parse_math": False},
         )[0]
         wedges_by_part |= {part: wedge for (part, _), wedge in zip(pieces, wedges, strict=True)}
-        axes.set_title(shorten_label(label), color=INK, fontsize=10, parse_math=False)
+        axes.set_title(truncate_label_start(label), color=INK, fontsize=10, parse_math=False)
     names = [part for part in colours if part in wedges_by_part]
     charts_files.draw_legend(
         figure,
         [wedges_by_part[part] for part in names],
-        [shorten_label(part, 40) for part in names],
+        [truncate_label_start(part, 40) for part in names],
         ncols=2,
         labelcolor=INK,
     )
@@ -392,9 +399,9 @@ def draw_pies_chart(
 
 def make_axes(
     height: float = SIZE[1],
-    x: str = "",
-    y: str = "",
-    shows: Sequence[WriteNumber] = (),
+    x_title: str = "",
+    y_title: str = "",
+    tick_formats: Sequence[WriteNumber] = (),
     *,
     log: bool = False,
 ) -> tuple[Figure, Axes]:
@@ -418,25 +425,25 @@ def make_axes(
     if log:
         axes.set_xscale("log")
         axes.set_yscale("log")
-    axes.set_xlabel(x, color=MUTED, fontsize=10, parse_math=False)
-    axes.set_ylabel(y, color=MUTED, fontsize=10)
-    for axis, show in zip((axes.xaxis, axes.yaxis), shows, strict=False):
+    axes.set_xlabel(x_title, color=MUTED, fontsize=10, parse_math=False)
+    axes.set_ylabel(y_title, color=MUTED, fontsize=10)
+    for axis, show in zip((axes.xaxis, axes.yaxis), tick_formats, strict=False):
         axis.set_major_formatter(make_tick_formatter(show))
     return figure, axes
 
 
-def _make_tick_locator(most: int = 5) -> Any:
+def _make_tick_locator(max_ticks: int = 5) -> Any:
     """For an axis of times, whose labels are wide."""
     from matplotlib.ticker import MaxNLocator
 
-    return MaxNLocator(nbins=most)
+    return MaxNLocator(nbins=max_ticks)
 
 
-def make_tick_formatter(show: WriteNumber) -> Callable[[float, float], str]:
-    return lambda value, _: show(value)
+def make_tick_formatter(format_value: WriteNumber) -> Callable[[float, float], str]:
+    return lambda value, _: format_value(value)
 
 
-def _set_ratio_axis(axes: Axes, values: Sequence[float]) -> None:
+def _set_log2_ratio_axis(axes: Axes, values: Sequence[float]) -> None:
     axes.set_yscale("log", base=2)
     axes.set_ylim(min(0.5, *values) / 1.3, max(2.0, *values) * 1.3)
     axes.yaxis.set_major_formatter(
@@ -454,7 +461,11 @@ def _set_ratio_axis(axes: Axes, values: Sequence[float]) -> None:
 
 
 def _label_line_ends(
-    axes: Axes, lines: Sequence[ChartLine], scale: Callable[[float], float], *, led: bool = False
+    axes: Axes,
+    lines: Sequence[ChartLine],
+    scale: Callable[[float], float],
+    *,
+    draws_leaders: bool = False,
 ) -> None:
     """Write a name at the last point of each line, moved apart if names would overlap, and kept
     next to the axes.
@@ -483,7 +494,7 @@ def _label_line_ends(
     }
     for (end, number), height in zip(ends, heights, strict=True):
         line, spot = lines[number], (1.0, height)
-        if led and (line.last_point[0] != last or abs(height - end) > LABEL / 5):
+        if draws_leaders and (line.last_point[0] != last or abs(height - end) > LABEL / 5):
             x, y = convert_to_axes_fraction(axes, *line.last_point)
             axes.plot(
                 (x, 1.025),
@@ -497,7 +508,7 @@ def _label_line_ends(
             )
         else:
             axes.annotate("●", spot, xytext=(3, 0), fontsize=8, color=line.color, **beside)
-        name = shorten_label(line.label)
+        name = truncate_label_start(line.label)
         axes.annotate(
             name, spot, xytext=(12, 0), fontsize=9.5, color=INK, parse_math=False, **beside
         )
@@ -541,5 +552,5 @@ def render_svg(figure: Figure, name: str, description: str, hits: Sequence[Hover
     if not drawing:
         return ""
     transform: Any = figure.axes[0].transData.transform
-    shapes = charts_files.write_hover_shapes(hits, transform, figure.get_figheight() * 72)
-    return charts_files.clean_svg(drawing, description, shapes)
+    shapes = charts_files.build_hover_shapes_svg(hits, transform, figure.get_figheight() * 72)
+    return charts_files.convert_svg_for_page(drawing, description, shapes)

@@ -8,7 +8,7 @@ from functools import partial
 
 from perfctl.orchestrator.compare.speedup import Gain, NetworkSpeedup
 from perfctl.orchestrator.counts.kernels.categories import CATEGORIES
-from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_names
+from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_names_uniquely
 from perfctl.orchestrator.ledger.arm_figures import ArmFigures, EpochFigures, list_epochs
 from perfctl.orchestrator.ledger.network import LayerAtBatch
 from perfctl.orchestrator.ledger.timing import TimeSpread
@@ -16,11 +16,11 @@ from perfctl.orchestrator.report.charts.charts import (
     Chart,
     ChartLine,
     HorizontalBar,
-    draw_bars_chart,
     draw_batch_chart,
-    draw_course_chart,
+    draw_curves_over_epochs_or_time,
+    draw_horizontal_bars,
     draw_pies_chart,
-    draw_shares_chart,
+    draw_stacked_share_bars,
     format_bytes_tick,
     format_epoch_tick,
     format_ns_tick,
@@ -67,12 +67,12 @@ _METRICS: tuple[tuple[str, str, WriteNumber, str], ...] = (
 _COLOURS = {kind: index for index, kind in enumerate(CATEGORIES)} | {"optimizer": 9, "other": 8}
 
 
-def describe_host_run(profiler: str) -> str:
+def describe_profiler_presence(profiler: str) -> str:
     """What ran while the CPU timer did."""
     return "alone" if profiler == "none" else f"under {profiler}"
 
 
-def draw_flops_chart(layer: str, networks: Named) -> Chart | None:
+def draw_layer_forward_flops_chart(layer: str, networks: Named) -> Chart | None:
     """Estimated, executed and derived FLOPs of the layer's forward pass. 1 multiply-add = 2
     FLOPs."""
     lines = _make_network_lines(
@@ -101,24 +101,24 @@ def draw_flops_chart(layer: str, networks: Named) -> Chart | None:
         lines,
         lambda value: drop_trailing_zeros(format_si(float(value))),
         "; ".join(notes),
-        decades=is_wide,
+        has_log10_axis=is_wide,
         y_label="FLOP",
     )
 
 
-def draw_clocks_chart(layer: str, networks: Named) -> Chart | None:
+def draw_layer_forward_time_by_clock(layer: str, networks: Named) -> Chart | None:
     """Time of the layer's forward pass by the synchronised clock and under the profiler."""
 
-    def median_seconds(spread: TimeSpread | None) -> float | None:
+    def get_median_seconds(spread: TimeSpread | None) -> float | None:
         return spread.median / 1e9 if spread is not None else None
 
     values = {
-        "clock": lambda point: median_seconds(point.forward.synchronised),
-        "profiler": lambda point: median_seconds(point.forward.profiled),
+        "clock": lambda point: get_median_seconds(point.forward.synchronised),
+        "profiler": lambda point: get_median_seconds(point.forward.profiled),
     }
     tools = (tool for _, points in networks for point in points for tool, _ in point.host)
     for tool in dict.fromkeys(tools):
-        values[f"host {describe_host_run(tool)}"] = partial(_find_host_seconds, tool)
+        values[f"host {describe_profiler_presence(tool)}"] = partial(_find_host_timer_seconds, tool)
     return draw_batch_chart(
         "time-clocks",
         f"Time of {layer} forward, by batch size",
@@ -130,9 +130,9 @@ def draw_clocks_chart(layer: str, networks: Named) -> Chart | None:
     )
 
 
-def _find_host_seconds(tool: str, point: LayerAtBatch) -> float | None:
+def _find_host_timer_seconds(profiler: str, point: LayerAtBatch) -> float | None:
     """Return the time by the CPU timer, in the run under this profiler."""
-    return next((ns / 1e9 for name, ns in point.host if name == tool), None)
+    return next((ns / 1e9 for name, ns in point.host if name == profiler), None)
 
 
 def _make_network_lines(networks: Named, values: Values) -> list[ChartLine]:
@@ -147,7 +147,7 @@ def _make_network_lines(networks: Named, values: Values) -> list[ChartLine]:
     )
 
 
-def draw_training_charts(runs: Sequence[tuple[str, Run]]) -> Iterator[Chart | None]:
+def draw_loss_and_accuracy_by_epoch(runs: Sequence[tuple[str, Run]]) -> Iterator[Chart | None]:
     """Yield loss, then accuracy on test data, along epochs."""
     for name, title, fields, show in (
         ("loss", "Loss", {"training": "loss", "test": "test_loss"}, format_significant),
@@ -157,12 +157,14 @@ def draw_training_charts(runs: Sequence[tuple[str, Run]]) -> Iterator[Chart | No
         for label, run in runs:
             for kind, field in fields.items():
                 line = ": ".join(filter(None, (label, kind))) or name
-                lines += make_epoch_courses(line, list_epochs(run), field, len(lines))
+                lines += make_epoch_metric_lines(line, list_epochs(run), field, len(lines))
         titles = (f"{title}, by epoch", "epoch", title.lower())
-        yield draw_course_chart(f"training-{name}", titles, lines, (format_epoch_tick, show))
+        yield draw_curves_over_epochs_or_time(
+            f"training-{name}", titles, lines, (format_epoch_tick, show)
+        )
 
 
-def draw_step_losses(runs: Sequence[tuple[str, Run]]) -> Chart | None:
+def draw_loss_by_step(runs: Sequence[tuple[str, Run]]) -> Chart | None:
     """Return the loss of each measured step, a line a run; None if no run recorded two."""
     lines: list[ChartLine] = []
     for label, run in runs:
@@ -171,19 +173,19 @@ def draw_step_losses(runs: Sequence[tuple[str, Run]]) -> Chart | None:
         if len(points) > 1:
             lines.append(ChartLine(label, points, len(lines)))
     titles = ("Loss, by step", "measured step", "loss")
-    return draw_course_chart(
+    return draw_curves_over_epochs_or_time(
         "training-loss", titles, lines, (format_epoch_tick, format_significant)
     )
 
 
-def draw_speedup_charts(study: NetworkSpeedup, key: str, *, pie: bool = False) -> list[Chart]:
+def draw_speedup_charts(study: NetworkSpeedup, key: str, *, uses_pies: bool = False) -> list[Chart]:
     """Return everything that this study has values for; ``pie`` draws shares of a whole as pies."""
-    work = draw_work_charts(study, key, pie=pie)
-    drawings = (*_draw_gain_charts(study, key), *_draw_course_charts(study, key), *work)
+    work = draw_work_and_memory_charts(study, key, uses_pies=uses_pies)
+    drawings = (*_draw_speedup_bars(study, key), *_draw_training_curves_by_arm(study, key), *work)
     return list(filter(None, drawings))
 
 
-def draw_gains_by_batch(studies: Sequence[NetworkSpeedup]) -> Iterator[Chart | None]:
+def draw_speedup_by_batch(studies: Sequence[NetworkSpeedup]) -> Iterator[Chart | None]:
     """How many times faster at each batch size, a line a device: by whole epochs, then by steps."""
     base = studies[0].base
     for level, unit, note in (
@@ -213,7 +215,7 @@ def draw_gains_by_batch(studies: Sequence[NetworkSpeedup]) -> Iterator[Chart | N
             )
 
 
-def _draw_course_charts(study: NetworkSpeedup, key: str) -> Iterator[Chart | None]:
+def _draw_training_curves_by_arm(study: NetworkSpeedup, key: str) -> Iterator[Chart | None]:
     for metric, field, show, note in _METRICS:
         for along, by, across in (
             ("epoch", "epoch", format_epoch_tick),
@@ -221,18 +223,18 @@ def _draw_course_charts(study: NetworkSpeedup, key: str) -> Iterator[Chart | Non
         ):
             name = f"{key}-{metric.replace(' ', '-').lower()}-by-{along}"
             titles = (f"{metric} by {by}", by, metric if metric == "Dice" else metric.lower())
-            yield draw_course_chart(
-                name, titles, _make_arm_courses(study, field, along), (across, show), note
+            yield draw_curves_over_epochs_or_time(
+                name, titles, _make_arm_epoch_lines(study, field, along), (across, show), note
             )
     titles = ("Training time of each epoch", "epoch", "time")
-    lines = _make_arm_courses(study, "ns", "epoch")
+    lines = _make_arm_epoch_lines(study, "ns", "epoch")
     note = "Without the test pass."
-    yield draw_course_chart(
+    yield draw_curves_over_epochs_or_time(
         f"{key}-epoch-time", titles, lines, (format_epoch_tick, format_ns_tick), note
     )
 
 
-def _draw_gain_charts(study: NetworkSpeedup, key: str) -> Iterator[Chart]:
+def _draw_speedup_bars(study: NetworkSpeedup, key: str) -> Iterator[Chart]:
     gains = [
         HorizontalBar(
             f"{other.label} {line.key.name}", line.gain.value, index, line.gain.low, line.gain.high
@@ -244,26 +246,30 @@ def _draw_gain_charts(study: NetworkSpeedup, key: str) -> Iterator[Chart]:
     if gains:
         title = f"Times faster than {study.base}"
         note = "Bars: ratios of geometric means; lines: their 95% intervals; 1: equally fast."
-        yield draw_bars_chart(
+        yield draw_horizontal_bars(
             f"{key}-speedup", title, gains, format_ratio, "times faster", note, 1.0
         )
 
 
-def draw_work_charts(study: NetworkSpeedup, key: str, *, pie: bool) -> Iterator[Chart]:
+def draw_work_and_memory_charts(
+    study: NetworkSpeedup, key: str, *, uses_pies: bool
+) -> Iterator[Chart]:
     """Kinds of work and the most expensive operations of each arm, as bars or pies; peak memory
     beside the bars."""
     worked = [(arm.label, dict(arm.categories)) for arm in study.arms if arm.categories]
     if worked:
         name, title, note = f"{key}-work", "Kinds of work", "By share of the time in the trace."
         description = f"{title} by share of the time in the trace"
-        if pie:
+        if uses_pies:
             yield draw_pies_chart(name, title, description, worked, _COLOURS, note)
         else:
-            yield draw_shares_chart(name, title, description, worked, _COLOURS, note, prefix="")
+            yield draw_stacked_share_bars(
+                name, title, description, worked, _COLOURS, note, row_label_prefix=""
+            )
     for index, arm in enumerate(study.arms):
         if arm.top_operations:
-            yield _draw_operations(
-                arm, f"{key}-operations-{arm.label.replace(':', '-')}", index, pie
+            yield _draw_top_operations(
+                arm, f"{key}-operations-{arm.label.replace(':', '-')}", index, uses_pies
             )
     used = [
         HorizontalBar(f"{arm.label} {name.removeprefix('peak ')}", float(value), index)
@@ -271,45 +277,55 @@ def draw_work_charts(study: NetworkSpeedup, key: str, *, pie: bool) -> Iterator[
         for name, value in arm.memory.items()
         if name.startswith("peak")
     ][:_MOST_BARS]
-    if used and not pie:
+    if used and not uses_pies:
         title, note = "Peak memory", "From the run's own record."
-        yield draw_bars_chart(f"{key}-memory", title, used, format_bytes_tick, title.lower(), note)
+        yield draw_horizontal_bars(
+            f"{key}-memory", title, used, format_bytes_tick, title.lower(), note
+        )
 
 
-def _draw_operations(arm: ArmFigures, name: str, index: int, pie: bool) -> Chart:
+def _draw_top_operations(arm: ArmFigures, name: str, index: int, uses_pies: bool) -> Chart:
     title = f"The most expensive on {arm.label}"
-    if pie:
+    if uses_pies:
         parts = {item.name: item.share for item in arm.top_operations[:_PIECES]}
         colours = {operation: number for number, operation in enumerate(parts)} | {_REST: 8}
         parts[_REST] = max(1 - sum(parts.values()), 0.0)
         return draw_pies_chart(name, title, title, [(arm.label, parts)], colours)
     is_kernels = arm.top_operations[0].total_ns is None
     kernels = (item.name for item in arm.top_operations) if is_kernels else ()
-    names = shorten_kernel_names(kernels, LABEL_CHARACTERS)
+    names = shorten_kernel_names_uniquely(kernels, LABEL_CHARACTERS)
     rows = [
         HorizontalBar(names.get(item.name, item.name), item.self_ns, index)
         for item in arm.top_operations
     ]
     quantity = "Time of kernels" if is_kernels else "Self time of operations"
     note = f"{quantity}, all steps in the trace."
-    return draw_bars_chart(name, title, rows, format_ns_tick, "time in the trace", note)
+    return draw_horizontal_bars(name, title, rows, format_ns_tick, "time in the trace", note)
 
 
-def _make_arm_courses(study: NetworkSpeedup, field: str, along: str) -> list[ChartLine]:
+def _make_arm_epoch_lines(
+    study: NetworkSpeedup, metric_field: str, x_quantity: str
+) -> list[ChartLine]:
     return [
         course
         for index, arm in enumerate(study.arms)
-        for course in make_epoch_courses(arm.label, arm.epochs, field, index, along)
+        for course in make_epoch_metric_lines(
+            arm.label, arm.epochs, metric_field, index, x_quantity
+        )
     ]
 
 
-def make_epoch_courses(
-    label: str, epochs: Sequence[EpochFigures], field: str, colour: int, along: str = "epoch"
+def make_epoch_metric_lines(
+    label: str,
+    epochs: Sequence[EpochFigures],
+    metric_field: str,
+    colour: int,
+    x_quantity: str = "epoch",
 ) -> Iterator[ChartLine]:
     """Yield a figure of the epochs that have it, along their numbers or their training time."""
-    values = [(item, getattr(item, field)) for item in epochs]
+    values = [(item, getattr(item, metric_field)) for item in epochs]
     points = {
-        item.number + 1 if along == "epoch" else item.elapsed_ns: float(value)
+        item.number + 1 if x_quantity == "epoch" else item.elapsed_ns: float(value)
         for item, value in values
         if value is not None
     }

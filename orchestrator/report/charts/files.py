@@ -80,19 +80,19 @@ def collect_or_draw_svg(name: str, description: str, figure: Figure) -> str:
         charts.append(Picture(name, description, figure, later))
         if later:
             return ""
-    return _write_svg(name, figure)
+    return _render_svg_text(name, figure)
 
 
-def _write_svg(name: str, figure: Figure) -> str:
+def _render_svg_text(name: str, figure: Figure) -> str:
     text_file = io.StringIO()
-    with _use_drawing_settings(name), _freeze_layout(figure):
+    with _use_reproducible_drawing_settings(name), _freeze_layout(figure):
         no_dates = {"Date": None, "Creator": None}
         figure.savefig(text_file, format="svg", metadata=no_dates, transparent=True)
     return text_file.getvalue()
 
 
 @contextmanager
-def _use_drawing_settings(name: str) -> Iterator[None]:
+def _use_reproducible_drawing_settings(name: str) -> Iterator[None]:
     """Write text as text, and the same bytes for the same drawing."""
     import matplotlib
 
@@ -125,11 +125,11 @@ def _freeze_layout(figure: Figure) -> Iterator[None]:
 
 
 @contextmanager
-def collect_charts(*, later: bool = False) -> Iterator[list[Picture]]:
+def collect_charts(*, defers_drawing: bool = False) -> Iterator[list[Picture]]:
     """Collect the charts that are drawn inside the block; ``later``: none is drawn before it is
     saved."""
     charts: list[Picture] = []
-    token = _COLLECTED.set((charts, later))
+    token = _COLLECTED.set((charts, defers_drawing))
     try:
         yield charts
     finally:
@@ -139,7 +139,7 @@ def collect_charts(*, later: bool = False) -> Iterator[list[Picture]]:
 def save_chart(
     chart: Picture,
     target: Path | BinaryIO,
-    form: str,
+    file_format: str,
     width_mm: float,
     height_mm: float | None = None,
     dpi: int = 300,
@@ -151,12 +151,12 @@ def save_chart(
 
     figure = chart.figure
     if chart.later:
-        _write_svg(chart.name, figure)  # it lays out the drawing, as in the page
+        _render_svg_text(chart.name, figure)  # it lays out the drawing, as in the page
     wide, high = figure.get_size_inches()
     scale = min(max(width_mm / MM / float(wide), SMALLEST_TEXT), 1.0)
     figure.set_size_inches(width_mm / MM, height_mm / MM if height_mm else float(high) * scale)
     figure.patch.set_alpha(1)
-    _add_legend(figure, scale, grow=height_mm is None)
+    _add_bar_legend(figure, scale, grows_figure=height_mm is None)
     ticks = {
         id(label)
         for axes in figure.axes
@@ -173,23 +173,23 @@ def save_chart(
         "pdf": ("CreationDate", "Creator", "Producer"),
         "png": ("Software",),
         "svg": ("Date", "Creator"),
-    }[form]
-    with _use_drawing_settings(chart.name):
+    }[file_format]
+    with _use_reproducible_drawing_settings(chart.name):
         figure.savefig(
-            target, format=form, dpi=dpi, metadata=dict.fromkeys(fields), facecolor="white"
+            target, format=file_format, dpi=dpi, metadata=dict.fromkeys(fields), facecolor="white"
         )
 
 
-def _add_legend(figure: Figure, scale: float, *, grow: bool) -> None:
+def _add_bar_legend(figure: Figure, scale: float, *, grows_figure: bool) -> None:
     bars = (bar for axes in figure.axes for bar in axes.containers)
     parts = {label: bar for bar in bars if not (label := str(bar.get_label())).startswith("_")}
     if not parts:
         return
     wide, high = figure.get_size_inches()
-    names = [shorten_label(name) for name in parts]
+    names = [truncate_label_start(name) for name in parts]
     entry = LETTER * scale * (max(map(len, names)) + 4)
     columns = max(1, min(3, int(wide / entry)))
-    if grow:
+    if grows_figure:
         figure.set_size_inches(wide, high + LEGEND_ROW * -(-len(parts) // columns))
     draw_legend(figure, list(parts.values()), names, ncols=columns)
 
@@ -229,10 +229,10 @@ class HoverArea:
     """What it belongs to, to light up with; "" for nothing."""
 
 
-def write_hover_shapes(
+def build_hover_shapes_svg(
     hits: Sequence[HoverArea],
     transform: Callable[[tuple[float, float]], Sequence[float]],
-    high: float,
+    drawing_height: float,
 ) -> str:
     """Unseen shapes over the points and bars, each with its label: shown on hover, with and without
     a script.
@@ -244,26 +244,26 @@ def write_hover_shapes(
     for hit in hits:
         x, y = transform((hit.x, hit.y))
         if hit.right is None or hit.top is None:
-            shape = f'<circle class="hit" cx="{x:.1f}" cy="{high - y:.1f}" r="7"'
+            shape = f'<circle class="hit" cx="{x:.1f}" cy="{drawing_height - y:.1f}" r="7"'
         else:
             right, top = transform((hit.right, hit.top))
             shape = (
-                f'<rect class="hit" x="{min(x, right):.1f}" y="{high - max(y, top):.1f}" '
+                f'<rect class="hit" x="{min(x, right):.1f}" y="{drawing_height - max(y, top):.1f}" '
                 f'width="{abs(right - x):.1f}" height="{abs(top - y):.1f}"'
             )
-        tag, label = shape[1:].split()[0], escape(shorten_label(hit.text, 300))
+        tag, label = shape[1:].split()[0], escape(truncate_label_start(hit.text, 300))
         drawing = f"{shape}><title>{label}</title></{tag}>"
-        drawings.append(_link_shape(hit, drawing, label) if hit.href else drawing)
+        drawings.append(_wrap_shape_in_link(hit, drawing, label) if hit.href else drawing)
     return "\n".join(drawings)
 
 
-def _link_shape(hit: HoverArea, drawing: str, label: str) -> str:
+def _wrap_shape_in_link(hit: HoverArea, drawing: str, label: str) -> str:
     marks = {"data-trail": hit.trail, "data-layer": hit.layer, "data-direction": hit.direction}
     attributes = "".join(f' {name}="{escape(value)}"' for name, value in marks.items() if value)
     return f'<a href="{escape(hit.href)}"{attributes} aria-label="{label}">{drawing}</a>'
 
 
-def shorten_label(label: str, max_characters: int = 28) -> str:
+def truncate_label_start(label: str, max_characters: int = 28) -> str:
     """Short enough for a place beside a line, and of characters that can be drawn."""
     text = "".join(
         character if character.isprintable() else "\ufffd" for character in label[-max_characters:]
@@ -271,7 +271,7 @@ def shorten_label(label: str, max_characters: int = 28) -> str:
     return text if len(label) <= max_characters else "…" + text[1:]
 
 
-def clean_svg(text: str, description: str, shapes: str) -> str:
+def convert_svg_for_page(text: str, description: str, shapes: str) -> str:
     """Only the drawing: no prologue, metadata or style of its own; stand-ins become
     CSS variables."""
     text = text[text.index("<svg") :]

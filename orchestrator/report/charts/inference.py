@@ -9,17 +9,17 @@ from typing import NamedTuple
 
 from perfctl.orchestrator.ledger.usage.inference import WAYS, InferenceLatency, InferencePoint
 from perfctl.orchestrator.ledger.usage.readings import (
-    group_samples_by_device,
+    group_gpu_samples_by_device,
     list_ns_and_value_of_field,
 )
 from perfctl.orchestrator.report.charts.charts import (
     Chart,
     ChartLine,
     HorizontalBar,
-    draw_bars_chart,
     draw_batch_chart,
-    draw_course_chart,
-    draw_shares_chart,
+    draw_curves_over_epochs_or_time,
+    draw_horizontal_bars,
+    draw_stacked_share_bars,
     format_bytes_tick,
     format_ns_tick,
     format_share_tick,
@@ -61,18 +61,18 @@ def _make_latency_reader(
     return lambda point: None if point.latency is None else read(point.latency)
 
 
-def find_host_cores(point: InferencePoint) -> float | None:
+def find_busy_host_cores(point: InferencePoint) -> float | None:
     """Return the cores that the lightest run kept busy that recorded it."""
     cores = (use.utilization_by_source.host_cores for use in point.uses)
     return next((count for count in cores if count is not None), None)
 
 
-def _define_percentile_chart(part: int, note: str = "") -> ModelLines:
+def _define_percentile_chart(percentile: int, note: str = "") -> ModelLines:
     return ModelLines(
-        f"latency-p{part}",
-        f"Latency p{part}",
+        f"latency-p{percentile}",
+        f"Latency p{percentile}",
         f"copies and computation of a full batch, without loading{note}",
-        _make_latency_reader(lambda item: item.percentiles[part]),
+        _make_latency_reader(lambda item: item.percentiles[percentile]),
         format_ns_tick,
     )
 
@@ -107,24 +107,26 @@ UTILIZATION = (
         "utilization-host",
         "Host cores busy",
         "cores that the run's processes kept busy in its steps, mean over time",
-        find_host_cores,
+        find_busy_host_cores,
         lambda cores: f"{cores:.3g}",
     ),
 )
 
 
-def draw_inference_charts(points: Sequence[InferencePoint]) -> dict[str, tuple[Chart, ...]]:
+def draw_inference_charts_by_chapter(
+    points: Sequence[InferencePoint],
+) -> dict[str, tuple[Chart, ...]]:
     """Return chapter -> its charts; a chapter without any is left out."""
-    charts = filter(None, _draw_charts(points))
+    charts = filter(None, _draw_inference_charts_in_order(points))
     chapters = group_by(charts, lambda chart: chart.name.partition("-")[0])
     return {key: tuple(of_chapter) for key, of_chapter in chapters.items()}
 
 
-def _draw_charts(points: Sequence[InferencePoint]) -> Iterator[Chart | None]:
+def _draw_inference_charts_in_order(points: Sequence[InferencePoint]) -> Iterator[Chart | None]:
     """Yield the charts in the order of the chapters."""
     for lines in LATENCY:
-        yield _draw_model_lines(lines, points)
-    yield _draw_step_parts(points)
+        yield _draw_model_lines_or_bars(lines, points)
+    yield _draw_step_part_shares(points)
     ways = {point.gpu_way for point in points}
     for _, way, meaning in WAYS:  # never two ways in one line
         if way in ways:
@@ -133,26 +135,30 @@ def _draw_charts(points: Sequence[InferencePoint]) -> Iterator[Chart | None]:
             lines = ModelLines(
                 name, title, meaning, lambda point: point.gpu.value, format_share_tick
             )
-            yield _draw_model_lines(lines, [point for point in points if point.gpu_way == way])
+            yield _draw_model_lines_or_bars(
+                lines, [point for point in points if point.gpu_way == way]
+            )
     for lines in UTILIZATION:
-        yield _draw_model_lines(lines, points)
+        yield _draw_model_lines_or_bars(lines, points)
     note = "; ".join(dict.fromkeys(point.peak_of for point in points if point.peak is not None))
     peak = ModelLines(
         "memory-peak", "Peak memory", note, lambda point: point.peak, format_bytes_tick
     )
-    yield _draw_model_lines(peak, points)
-    is_wide = any(point.latency is not None and point.latency.too_wide for point in points)
+    yield _draw_model_lines_or_bars(peak, points)
+    is_wide = any(
+        point.latency is not None and point.latency.top1_interval_too_wide for point in points
+    )
     note = "shaded: 95% interval for this many images (Wilson)"
     if is_wide:
         note = "too few images for a 95% interval"
     top1 = ModelLines(
         "accuracy-top1", "Top-1", note, _make_latency_reader(lambda item: item.top1), format_percent
     )
-    yield _draw_model_lines(top1, points, is_banded=not is_wide)
-    yield from _draw_device_samples(points)
+    yield _draw_model_lines_or_bars(top1, points, is_banded=not is_wide)
+    yield from _draw_gpu_samples_over_time(points)
 
 
-def _draw_model_lines(
+def _draw_model_lines_or_bars(
     lines: ModelLines,
     points: Sequence[InferencePoint],
     *,
@@ -173,7 +179,9 @@ def _draw_model_lines(
         ]
         title += ", by report" if batch is None else f" at batch {batch}"
         note += "; the reports do not state their batch size" if batch is None else ""
-        return draw_bars_chart(name, title, rows, show, _format_axis_title(lines.title), note)
+        return draw_horizontal_bars(
+            name, title, rows, show, _lowercase_axis_title(lines.title), note
+        )
     models = list(dict.fromkeys(point.model for point in points))
     of_models = {
         model: {
@@ -199,12 +207,12 @@ def _draw_model_lines(
     series = series[:MODELS_MAX]
     every = [value for line in series for value in line.points.values()]
     is_log = name.startswith(LOG_CHARTS) and min(every) > 0 and max(every) > LOG_FACTOR * min(every)
-    up = f"{_format_axis_title(title)}{', log axis' if is_log else ''}"
+    up = f"{_lowercase_axis_title(title)}{', log axis' if is_log else ''}"
     title = f"{title}, by batch size"
-    return draw_batch_chart(name, title, series, show, note, decades=is_log, y_label=up)
+    return draw_batch_chart(name, title, series, show, note, has_log10_axis=is_log, y_label=up)
 
 
-def _draw_step_parts(points: Sequence[InferencePoint]) -> Chart | None:
+def _draw_step_part_shares(points: Sequence[InferencePoint]) -> Chart | None:
     name, title = "throughput-parts", "Parts of a step, by model and batch size"
     timed = [(point.model, point.latency) for point in points if point.latency is not None]
     rows = [
@@ -213,7 +221,7 @@ def _draw_step_parts(points: Sequence[InferencePoint]) -> Chart | None:
             dict(
                 zip(
                     STEP_PARTS,
-                    (mean.load_share, mean.copy / mean.step, mean.compute / mean.step),
+                    (mean.data_load_share, mean.copy / mean.step, mean.compute / mean.step),
                     strict=True,
                 )
             ),
@@ -224,10 +232,10 @@ def _draw_step_parts(points: Sequence[InferencePoint]) -> Chart | None:
     note += f"; the first {BARS_MAX} of {len(timed)}" if len(timed) > BARS_MAX else ""
     if not rows:
         return None
-    return draw_shares_chart(name, title, title, rows, STEP_PARTS, note, prefix="")
+    return draw_stacked_share_bars(name, title, title, rows, STEP_PARTS, note, row_label_prefix="")
 
 
-def _draw_device_samples(points: Sequence[InferencePoint]) -> Iterator[Chart | None]:
+def _draw_gpu_samples_over_time(points: Sequence[InferencePoint]) -> Iterator[Chart | None]:
     """Yield utilization and memory of GPUs over time, a line per device of a report."""
     for field, key, title, show in (
         ("gpu_utilisation", "utilization", "GPU utilization", format_share_tick),
@@ -235,7 +243,7 @@ def _draw_device_samples(points: Sequence[InferencePoint]) -> Iterator[Chart | N
     ):
         lines: list[ChartLine] = []
         for model, batch, use in [(p.model, p.batch, use) for p in points for use in p.uses]:
-            devices = group_samples_by_device(use.run)
+            devices = group_gpu_samples_by_device(use.run)
             for device, samples in devices.items():
                 values = list_ns_and_value_of_field(samples, field)
                 if len(values) > 1:
@@ -245,13 +253,15 @@ def _draw_device_samples(points: Sequence[InferencePoint]) -> Iterator[Chart | N
                     label = model + (f" b{batch}" if batch else "")
                     label += f" GPU {device}" if len(devices) > 1 else ""
                     lines.append(ChartLine(label.strip(), course, len(lines)))
-        titles = (f"{title} over time", "time since the first sample", _format_axis_title(title))
+        titles = (f"{title} over time", "time since the first sample", _lowercase_axis_title(title))
         note = "samples of nvidia-smi, DCGM or NVML"
         note += f"; {MODELS_MAX} of {len(lines)} curves" if len(lines) > MODELS_MAX else ""
         shows = (format_ns_tick, show)
-        yield draw_course_chart(f"samples-{key}", titles, lines[:MODELS_MAX], shows, note)
+        yield draw_curves_over_epochs_or_time(
+            f"samples-{key}", titles, lines[:MODELS_MAX], shows, note
+        )
 
 
-def _format_axis_title(title: str) -> str:
+def _lowercase_axis_title(title: str) -> str:
     """Return the title of an axis: "GPU busy", "latency p50"."""
     return title if title[:2].isupper() else f"{title[:1].lower()}{title[1:]}"

@@ -15,8 +15,8 @@ from perfctl.orchestrator.predict.bench import (
     FEW,
     SizeObservation,
     SizeRelation,
-    correlate_feature,
-    list_point_features,
+    collect_features_with_batch,
+    correlate_feature_with_step_time,
 )
 from perfctl.orchestrator.report.charts.charts import (
     Chart,
@@ -83,24 +83,24 @@ QUANTITIES: Mapping[str, AxisFormat] = {
 }
 
 
-def draw_correlation_charts(points: Sequence[BenchPoint]) -> dict[str, Picture]:
+def draw_step_time_against_features(points: Sequence[BenchPoint]) -> dict[str, Picture]:
     """Return name -> chart, for each figure that differs between points:
     "bench-flops-forward"."""
     charts: dict[str, Picture] = {}
-    for name in sorted({name for point in points for name in list_point_features(point)}):
-        with collect_charts(later=True) as of_figure:
-            draw_feature_scatter(make_chart_name(name), name, points)
+    for name in sorted({name for point in points for name in collect_features_with_batch(point)}):
+        with collect_charts(defers_drawing=True) as of_figure:
+            draw_step_time_scatter(make_feature_chart_name(name), name, points)
         counts = Counter(
-            point.family for point in points if list_point_features(point).get(name, 0) > 0
+            point.family for point in points if collect_features_with_batch(point).get(name, 0) > 0
         )
-        warning = warn_of_few_points(
+        warning = describe_few_points_warning(
             {family: number for family, number in counts.items() if number < FEW}
         )
         charts |= {chart.name: replace(chart, warning=warning) for chart in of_figure}
     return charts
 
 
-def make_chart_name(feature: str) -> str:
+def make_feature_chart_name(feature: str) -> str:
     """Return "bench-flops-forward" for "flops:forward"."""
     return "bench-" + "".join(letter if letter.isalnum() else "-" for letter in feature)
 
@@ -113,19 +113,19 @@ def describe_feature(feature: str) -> str:
     return f"{label}, {part}" if part else label
 
 
-def draw_feature_scatter(
+def draw_step_time_scatter(
     name: str, feature: str, points: Sequence[BenchPoint], note: str = ""
 ) -> Chart | None:
     """Return the time of a step against a figure; None if the figure has fewer than three
     values."""
     points_with_figure = [
-        point for point in points if list_point_features(point).get(feature, 0) > 0
+        point for point in points if collect_features_with_batch(point).get(feature, 0) > 0
     ]
     dots = [
         FamilyDot(
             point.family,
             f"{point.model}, batch {point.batch}",
-            list_point_features(point)[feature],
+            collect_features_with_batch(point)[feature],
             point.step_ns[0] / 1e9,
         )
         for point in points_with_figure
@@ -134,24 +134,24 @@ def draw_feature_scatter(
         return None
     families = dict.fromkeys(point.family for point in points)
     ranked = {
-        family: correlate_feature(
+        family: correlate_feature_with_step_time(
             family, feature, [p for p in points_with_figure if family in (p.family, ALL)]
         ).spearman
         for family in (*families, ALL)
     }
     axes = AxisFormat(describe_feature(feature), format_si), QUANTITIES[bench.TIME]
-    return draw_family_dots(name, axes, dots, families, ranked, note)
+    return draw_family_scatter(name, axes, dots, families, ranked, note)
 
 
-def draw_family_dots(
+def draw_family_scatter(
     name: str,
     axes: tuple[AxisFormat, AxisFormat],
     dots: Sequence[FamilyDot],
     families: Iterable[str],
-    ranked: Mapping[str, float | None],
+    rank_correlations: Mapping[str, float | None],
     note: str,
     *,
-    corner: str = "",
+    corner_text: str = "",
     has_diagonal: bool = False,
 ) -> Chart:
     """Return the dots, families in colors by their order.
@@ -159,8 +159,10 @@ def draw_family_dots(
     ranked: rank correlation of a family, and of ALL. corner: a text instead of the latter.
     has_diagonal: a line where y is x.
     """
-    rank = ranked.get(ALL)
-    corner = corner or (f"{len(dots)} points" if rank is None else f"Spearman, all: {rank:.2f}")
+    rank = rank_correlations.get(ALL)
+    corner_text = corner_text or (
+        f"{len(dots)} points" if rank is None else f"Spearman, all: {rank:.2f}"
+    )
     shows = [lambda value, show=axis.show: drop_trailing_zeros(show(value)) for axis in axes]
     across, up = axes
     figure, drawing = make_axes(3.6, across.title, up.title, shows, log=True)
@@ -171,7 +173,7 @@ def draw_family_dots(
             continue
         xs, ys = [dot.x for dot in of_family], [dot.y for dot in of_family]
         drawing.plot(xs, ys, "o", color=color, markersize=4, alpha=0.8)
-        rank = ranked.get(family)
+        rank = rank_correlations.get(family)
         drawing.annotate(
             f"● {family}" + (f" {rank:.2f}" if rank is not None else ""),
             (0.02, top),
@@ -199,14 +201,14 @@ def draw_family_dots(
         ends = [min(every), max(every)]
         drawing.plot(ends, ends, color=INK, linewidth=1)
     drawing.annotate(
-        corner, (0.98, 0.04), xycoords="axes fraction", ha="right", fontsize=9.5, color=INK
+        corner_text, (0.98, 0.04), xycoords="axes fraction", ha="right", fontsize=9.5, color=INK
     )
     title = f"{up.title[0].upper()}{up.title[1:]} over {across.title.partition(' (')[0]}"
-    description = f"{title}, {len(dots)} points. {corner}"
+    description = f"{title}, {len(dots)} points. {corner_text}"
     return Chart(name, title, render_svg(figure, name, description, hits), note)
 
 
-def draw_relation_chart(
+def draw_quantity_against_size(
     name: str, observations: Sequence[SizeObservation], rows: Sequence[SizeRelation]
 ) -> Chart | None:
     """Return one quantity against one size, all families; None with fewer than two values of
@@ -230,10 +232,10 @@ def draw_relation_chart(
     axes = SIZES[size_name], QUANTITIES[quantity]
     families = dict.fromkeys(item.family for item in observations)
     ranked = {row.family: row.ranked.value for row in rows if row.ranked}
-    return draw_family_dots(name, axes, dots, families, ranked, f"{len(dots)} points. {NOTE}")
+    return draw_family_scatter(name, axes, dots, families, ranked, f"{len(dots)} points. {NOTE}")
 
 
-def draw_relation_charts(
+def draw_quantity_against_each_size(
     key: str, observations: Sequence[SizeObservation], rows: Iterable[SizeRelation], quantity: str
 ) -> dict[str, Chart]:
     """Return name -> chart, against every size that varies: KEY-time-against-depth."""
@@ -242,29 +244,34 @@ def draw_relation_charts(
     for size_name in bench.SIZES:
         of_size = [row for row in of_quantity if row.size == size_name]
         name = f"{key}-{quantity.lower()}-against-{size_name}"
-        if of_size and (chart := draw_relation_chart(name, observations, of_size)):
+        if of_size and (chart := draw_quantity_against_size(name, observations, of_size)):
             charts[name] = chart
     return charts
 
 
-def draw_all_relation_charts(observations: Sequence[SizeObservation]) -> dict[str, Picture]:
+def draw_all_quantity_size_charts(observations: Sequence[SizeObservation]) -> dict[str, Picture]:
     """Return name -> chart, as ``perfctl plot`` draws them: bench-time-against-depth; with a
     warning if families have few points."""
-    rows = bench.relate_all_sizes(observations)
-    with collect_charts(later=True) as charts:
+    rows = bench.correlate_quantities_with_sizes(observations)
+    with collect_charts(defers_drawing=True) as charts:
         for quantity in bench.QUANTITIES:
-            draw_relation_charts("bench", observations, rows, quantity)
+            draw_quantity_against_each_size("bench", observations, rows, quantity)
     few: dict[str, dict[str, int]] = {chart.name: {} for chart in charts}
     for row in rows:
         name = f"bench-{row.quantity.lower()}-against-{row.size}"
         if row.has_few_points and row.ranked and name in few:
             few[name][row.family] = row.points
     return {
-        chart.name: replace(chart, warning=warn_of_few_points(few[chart.name])) for chart in charts
+        chart.name: replace(chart, warning=describe_few_points_warning(few[chart.name]))
+        for chart in charts
     }
 
 
-def warn_of_few_points(few: Mapping[str, int]) -> str | None:
+def describe_few_points_warning(points_by_family: Mapping[str, int]) -> str | None:
     """Return the warning about correlations from too few points; None if no family has fewer."""
-    listed = ", ".join(f"{family} ({points})" for family, points in few.items())
-    return f"correlations from fewer than {FEW} points may be chance: {listed}" if few else None
+    listed = ", ".join(f"{family} ({points})" for family, points in points_by_family.items())
+    return (
+        f"correlations from fewer than {FEW} points may be chance: {listed}"
+        if points_by_family
+        else None
+    )

@@ -9,7 +9,7 @@ from itertools import islice
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from perfctl.orchestrator.counts.counters.sums import read_instruction_counts
+from perfctl.orchestrator.counts.counters.sums import read_thread_counts_by_instruction
 from perfctl.orchestrator.counts.hardware.peaks import (
     find_fastest_gpu_and_flop_rate,
     find_recorded_gpu,
@@ -21,11 +21,11 @@ from perfctl.orchestrator.ledger.prepared import (
     group_into_studies,
 )
 from perfctl.orchestrator.ledger.sweep import BatchPoint
-from perfctl.orchestrator.ledger.timing import list_host_times
+from perfctl.orchestrator.ledger.timing import list_reported_layer_host_times
 from perfctl.orchestrator.ledger.usage.counters import (
     ACTIVITIES,
-    compute_counter_rates,
-    get_counter_unit,
+    convert_counter_samples_to_rates,
+    get_counter_display_unit,
 )
 from perfctl.orchestrator.ledger.usage.inference import LIGHTEST_FIRST
 from perfctl.orchestrator.ledger.usage.readings import is_host_sample, list_ns_and_value_of_field
@@ -41,8 +41,8 @@ from perfctl.orchestrator.report.charts.charts import (
     ChartLine,
     Colours,
     draw_batch_chart,
-    draw_course_chart,
-    draw_shares_chart,
+    draw_curves_over_epochs_or_time,
+    draw_stacked_share_bars,
     format_bytes_tick,
     format_epoch_tick,
     format_ns_tick,
@@ -59,7 +59,7 @@ from perfctl.orchestrator.report.numbers import (
 )
 from perfctl.orchestrator.report.tables import run_label
 from perfctl.orchestrator.statistics import group_by
-from perfctl.records.run import Point, Run, format_point, get_sort_size
+from perfctl.records.run import Point, Run, format_sweep_point, get_batch_size_sort_key
 
 COLORED_LAYERS = 7
 """Layers with a color of their own; the rest is "other"."""
@@ -104,22 +104,28 @@ MEMORY_USES: Quantities = {
 }
 
 
-def draw_study_charts(key: str, analysis: Analysis, *, timed: bool) -> tuple[Chart, ...]:
+def draw_study_charts(key: str, analysis: Analysis, *, includes_times: bool) -> tuple[Chart, ...]:
     """Return the charts of one study, the ones that answer most first. ``key`` keeps the drawings'
     inner names apart.
 
     timed: with times and memory by batch size, which inference has in the part of all models.
     """
     ledger, colors = analysis.ledger, assign_layer_colours(analysis.ledger)
-    points, scale = analysis.points if timed else (), find_axis_scale(analysis.study)
-    times = list(_draw_time_charts(key, points, scale))
-    parts = [_draw_breakdown(key, analysis), _draw_layer_shares(key, ledger, colors, scale)]
+    points, scale = (
+        analysis.points if includes_times else (),
+        build_sweep_axis_scale(analysis.study),
+    )
+    times = list(_draw_sample_and_step_time_charts(key, points, scale))
+    parts = [
+        _draw_gpu_time_breakdown(key, analysis),
+        _draw_layer_time_shares(key, ledger, colors, scale),
+    ]
     first = [
-        draw_instruction_counts(key, analysis),
-        draw_flat_clock_chart(key, analysis),
+        draw_constant_instruction_counts(key, analysis),
+        draw_flat_host_time_chart(key, analysis),
         *times[:1],
     ]
-    ratios = _draw_ratio_chart(key, ledger, colors, scale)
+    ratios = _draw_flops_ratio_chart(key, ledger, colors, scale)
     memory = _draw_recorded_memory(key, points, scale)
     first_part = next(filter(None, parts), None)
     other_parts = [part for part in parts if part is not first_part]
@@ -150,7 +156,7 @@ class AxisScale(NamedTuple):
     """Place -> "N=256"; None for batch sizes."""
 
 
-def find_axis_scale(study: Study) -> AxisScale:
+def build_sweep_axis_scale(study: Study) -> AxisScale:
     """Return the axis of a study: batch sizes or one number as they are, anything else in order at
     equal distances on a log2 axis."""
     if study.batches:
@@ -161,11 +167,11 @@ def find_axis_scale(study: Study) -> AxisScale:
     places = {point: number for point, number in numbers.items() if number and number > 0}
     if len(places) < len(study.points):
         places = {point: 2.0**index for index, point in enumerate(study.points)}
-    labels = {position: format_point(point) for point, position in places.items()}
+    labels = {position: format_sweep_point(point) for point, position in places.items()}
     return AxisScale(study.axis_name, places, labels)
 
 
-def _draw_time_charts(
+def _draw_sample_and_step_time_charts(
     key: str, points: Sequence[BatchPoint], scale: AxisScale
 ) -> Iterator[Chart | None]:
     """Yield time per sample, then per step, if two batch sizes were timed."""
@@ -217,7 +223,9 @@ def _draw_recorded_memory(key: str, points: Sequence[BatchPoint], scale: AxisSca
     )
 
 
-def _draw_layer_shares(key: str, ledger: Ledger, colors: Colours, scale: AxisScale) -> Chart | None:
+def _draw_layer_time_shares(
+    key: str, ledger: Ledger, colors: Colours, scale: AxisScale
+) -> Chart | None:
     timed = [row for row in ledger.rows if row.share is not None]
     if not timed:
         return None
@@ -229,17 +237,17 @@ def _draw_layer_shares(key: str, ledger: Ledger, colors: Colours, scale: AxisSca
     for item in ledger.unattributed:
         parts[item.batch]["not attributed"] += item.share
     by_batch = f", by {scale.axis}" if len(parts) > 1 else ""
-    return draw_shares_chart(
+    return draw_stacked_share_bars(
         f"{key}-shares",
         f"Share of the {timed[0].whole} by layer, all passes{by_batch}",
         f"Share of time by layer, one bar per {scale.axis}",
-        [(str(batch or ""), parts[batch]) for batch in sorted(parts, key=get_sort_size)],
+        [(str(batch or ""), parts[batch]) for batch in sorted(parts, key=get_batch_size_sort_key)],
         {**colors, "other layers": 7, "not attributed": 8},
         "; ".join(sorted({row.basis for row in timed if row.basis})),
     )
 
 
-def _draw_breakdown(key: str, analysis: Analysis) -> Chart | None:
+def _draw_gpu_time_breakdown(key: str, analysis: Analysis) -> Chart | None:
     """Return the activity of the GPU, one bar per batch size: of the run whose layer times are
     read, otherwise of any."""
     groups = [
@@ -256,9 +264,9 @@ def _draw_breakdown(key: str, analysis: Analysis) -> Chart | None:
     windows = "; ".join(dict.fromkeys(breakdown.window for breakdown in breakdowns.values()))
     gpus = max(breakdown.gpus for breakdown in breakdowns.values())
     over = f", mean of {gpus} GPUs" if gpus > 1 else ""
-    return draw_shares_chart(
+    return draw_stacked_share_bars(
         f"{key}-breakdown",
-        f"Step breakdown, by {find_axis_scale(analysis.study).axis}"
+        f"Step breakdown, by {build_sweep_axis_scale(analysis.study).axis}"
         if len(breakdowns) > 1
         else "GPU activity",
         "Share of the time that the GPU computed, communicated, copied, idled",
@@ -269,14 +277,14 @@ def _draw_breakdown(key: str, analysis: Analysis) -> Chart | None:
     )
 
 
-def draw_flat_clock_chart(key: str, analysis: Analysis) -> Chart | None:
+def draw_flat_host_time_chart(key: str, analysis: Analysis) -> Chart | None:
     """Return times of the CPU timer that a cause calls flat, with the minimum that the peak of the
     GPU allows."""
     if not any(item.rule == "time does not follow" for item in analysis.judgement.sweep):
         return None
     times: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
     minima: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
-    for timed in list_host_times(analysis.study.runs):
+    for timed in list_reported_layer_host_times(analysis.study.runs):
         batch, layer_pass = timed.run.batch_size, (timed.layer, timed.direction)
         if batch is None:
             continue
@@ -299,12 +307,12 @@ def draw_flat_clock_chart(key: str, analysis: Analysis) -> Chart | None:
         lines,
         format_seconds_tick,
         note if len(lines) > 1 else "from the report",
-        decades=True,
+        has_log10_axis=True,
         y_label="time, log axis",
     )
 
 
-def draw_instruction_counts(key: str, analysis: Analysis) -> Chart | None:
+def draw_constant_instruction_counts(key: str, analysis: Analysis) -> Chart | None:
     """Return instructions of the kernels that executed the same at every batch size, and the
     multiply-adds of their layer; None without such kernels, or if no layer fits them."""
     window = analysis.judgement.window
@@ -314,10 +322,10 @@ def draw_instruction_counts(key: str, analysis: Analysis) -> Chart | None:
     for row in analysis.ledger.rows:
         if (
             (row.layer, row.direction) == window.row
-            and row.whole_estimate
+            and row.complete_estimated_flops
             and isinstance(row.batch, int)
         ):
-            values[ESTIMATED][row.batch] = row.whole_estimate / 2
+            values[ESTIMATED][row.batch] = row.complete_estimated_flops / 2
     for prepared in analysis.study.prepared_batches:
         if prepared.counted_run is None or not isinstance(prepared.batch, int):
             continue
@@ -326,8 +334,8 @@ def draw_instruction_counts(key: str, analysis: Analysis) -> Chart | None:
             for kernel, _ in prepared.counted_run.measured_launches:
                 if kernel.name in window.kernels:
                     counters = prepared.counted_run.values.get(kernel.launch, {})
-                    value = read_instruction_counts(counters).get(name)
-                    rule = prepared.completed_counts.get(kernel.launch)
+                    value = read_thread_counts_by_instruction(counters).get(name)
+                    rule = prepared.rule_completed_counts_by_launch.get(kernel.launch)
                     if value is None and rule is not None:
                         value, state = getattr(rule, name), "derived"
                     total += value or 0
@@ -345,12 +353,14 @@ def draw_instruction_counts(key: str, analysis: Analysis) -> Chart | None:
         lines,
         lambda n: drop_trailing_zeros(format_si(n)),
         f"estimated multiply-adds of {layer_pass}; instructions of {kernels}",
-        decades=True,
+        has_log10_axis=True,
         y_label="number, log axis",
     )
 
 
-def _draw_ratio_chart(key: str, ledger: Ledger, colors: Colours, scale: AxisScale) -> Chart | None:
+def _draw_flops_ratio_chart(
+    key: str, ledger: Ledger, colors: Colours, scale: AxisScale
+) -> Chart | None:
     groups = defaultdict(list)
     for row in ledger.rows:
         if row.ratio and row.batch is not None:
@@ -383,35 +393,35 @@ def _draw_ratio_chart(key: str, ledger: Ledger, colors: Colours, scale: AxisScal
         lines,
         format_ratio,
         note,
-        log=True,
+        has_log2_ratio_axis=True,
         y_label="executed / estimated",
         axis=scale.axis,
         labels=scale.labels,
     )
 
 
-def draw_charts_of_studies(runs: Sequence[Run]) -> tuple[Chart, ...]:
+def draw_utilization_and_memory_charts(runs: Sequence[Run]) -> tuple[Chart, ...]:
     """Return charts of utilization and memory with all studies of ``runs`` in them."""
     usages = [
-        (make_study_label(study), [RunUsage(run) for run in study.runs])
+        (get_model_or_workload_label(study), [RunUsage(run) for run in study.runs])
         for study in group_into_studies(runs)
         if not study.is_foreign
     ]
     charts = (
-        draw_utilization_chart("all-utilization", usages),
-        draw_memory_chart(usages),
+        draw_busy_share_by_batch("all-utilization", usages),
+        draw_peak_memory_by_batch(usages),
     )
     return tuple(filter(None, charts))
 
 
-def make_study_label(study: Study) -> str:
+def get_model_or_workload_label(study: Study) -> str:
     """Return the model's name if the workload has one, otherwise the workload's with its own
     options."""
     model = study.runs[0].report.environment.get("option:model")
     return model or ", ".join(part for part in (study.workload, study.variant) if part)
 
 
-def draw_utilization_chart(name: str, usages: Usages) -> Chart | None:
+def draw_busy_share_by_batch(name: str, usages: Usages) -> Chart | None:
     """Return the busy share against batch size, one line per tool and model. On a CPU, cores
     busy."""
     note = (
@@ -420,14 +430,18 @@ def draw_utilization_chart(name: str, usages: Usages) -> Chart | None:
     )
     title = "Share of time with a busy GPU"
     values = _group_values_by_batch(usages, BUSY_SHARES)
-    if chart := _draw_usage_chart(name, title, values, format_share_tick, note):
+    if chart := _draw_usage_by_batch_chart(name, title, values, format_share_tick, note):
         return chart
     values = _group_values_by_batch(usages, {"": lambda run: run.utilization_by_source.host_cores})
     note = "cores that the run's processes kept busy in its steps, mean over time"
-    return _draw_usage_chart(name, "Host cores busy", values, lambda cores: f"{cores:.3g}", note)
+    return _draw_usage_by_batch_chart(
+        name, "Host cores busy", values, lambda cores: f"{cores:.3g}", note
+    )
 
 
-def draw_sample_charts(name: str, runs: Sequence[Run], quantities: Sampled) -> tuple[Chart, ...]:
+def draw_samples_over_time(
+    name: str, runs: Sequence[Run], quantities: Sampled
+) -> tuple[Chart, ...]:
     """Return samples against time, one chart a quantity and run, one line a device; none
     of a quantity that did not change."""
     charts: list[Chart | None] = []
@@ -447,7 +461,7 @@ def draw_sample_charts(name: str, runs: Sequence[Run], quantities: Sampled) -> t
                 f"{'Mean' if choose is fmean else 'Maximum'} of the samples in {format_time(width)}"
             )
             charts.append(
-                draw_course_chart(
+                draw_curves_over_epochs_or_time(
                     f"{name}-{len(charts)}",
                     titles,
                     lines,
@@ -459,7 +473,7 @@ def draw_sample_charts(name: str, runs: Sequence[Run], quantities: Sampled) -> t
 
 
 def _make_sample_lines(
-    run: Run, field: str, choose: Callable[[list[float]], float]
+    run: Run, field: str, aggregate: Callable[[list[float]], float]
 ) -> tuple[list[ChartLine], int]:
     """Return a line for each device, and the time of which a point is, in ns."""
     counters = [sample for sample in run.report.counter_samples if sample.name == field]
@@ -473,22 +487,26 @@ def _make_sample_lines(
     lines = []
     for colour, (device, of_device) in enumerate(devices.items()):
         points = (
-            compute_counter_rates(of_device)
+            convert_counter_samples_to_rates(of_device)
             if counters
             else list_ns_and_value_of_field(of_device, field)
         )
         parts = group_by(points, lambda point: (point[0] - begin) // width).values()
         if len(parts) >= SERIES_POINTS_MIN:
-            course = {part[-1][0] - begin: choose([value for _, value in part]) for part in parts}
+            course = {
+                part[-1][0] - begin: aggregate([value for _, value in part]) for part in parts
+            }
             lines.append(ChartLine(f"GPU {device or 0}", course, colour))
     return lines, width
 
 
-def list_sampled_counters(runs: Sequence[Run]) -> Sampled:
+def list_counters_to_chart(runs: Sequence[Run]) -> Sampled:
     """Return the hardware counters that runs sampled, as quantities of
-    ``draw_sample_charts``: those of ACTIVITIES first."""
+    ``draw_samples_over_time``: those of ACTIVITIES first."""
     units = {
-        item.name: get_counter_unit(item) for run in runs for item in run.report.counter_samples
+        item.name: get_counter_display_unit(item)
+        for run in runs
+        for item in run.report.counter_samples
     }
     ordered = sorted(
         units, key=lambda name: not any(begin.match(name) for begin in ACTIVITIES.values())
@@ -504,7 +522,7 @@ def _format_counter_tick(unit: str, value: float) -> str:
     )
 
 
-def draw_memory_chart(usages: Usages) -> Chart | None:
+def draw_peak_memory_by_batch(usages: Usages) -> Chart | None:
     """Return memory against batch size, one line per model: by NVML if it was sampled, otherwise
     the allocator's, otherwise the host's."""
     values: dict[tuple[str, str], dict[int, float]] = {}
@@ -514,7 +532,7 @@ def draw_memory_chart(usages: Usages) -> Chart | None:
         "maximum of each run: process or device (NVML), reserved (torch allocator), or resident "
         "memory of the host"
     )
-    return _draw_usage_chart("all-memory", "Memory", values, format_bytes_tick, note)
+    return _draw_usage_by_batch_chart("all-memory", "Memory", values, format_bytes_tick, note)
 
 
 def _group_values_by_batch(
@@ -534,7 +552,7 @@ def _group_values_by_batch(
     return values
 
 
-def _draw_usage_chart(
+def _draw_usage_by_batch_chart(
     name: str,
     title: str,
     values: Mapping[tuple[str, str], Mapping[int, float]],

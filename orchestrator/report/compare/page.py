@@ -15,7 +15,7 @@ from perfctl.orchestrator.compare.causes import (
     TIMED,
     AlignedPair,
     ComparedWork,
-    align_rows_of_pair,
+    align_layers_and_kernels,
 )
 from perfctl.orchestrator.compare.compare import ComparedPair, Comparison, ComparisonSide
 from perfctl.orchestrator.compare.quantities import MEANING, NOT_JUDGED, PER_REPORT
@@ -23,8 +23,8 @@ from perfctl.orchestrator.report.compare.quantity_table import (
     ROWS_SHOWN,
     STYLES,
     build_quantity_table,
-    choose_result_style,
-    list_equal_columns,
+    choose_result_css_class,
+    list_columns_equal_across_pairs,
     select_quantity_rows,
 )
 from perfctl.orchestrator.report.compare.why import (
@@ -32,10 +32,15 @@ from perfctl.orchestrator.report.compare.why import (
     MINUS,
     join_algorithm_names,
 )
-from perfctl.orchestrator.report.compare.words import describe_comparison
+from perfctl.orchestrator.report.compare.words import describe_comparison_in_sentences
 from perfctl.orchestrator.report.files import documents
-from perfctl.orchestrator.report.numbers import DASH, format_all_digits, format_ratio, format_time
-from perfctl.orchestrator.report.page.about import find_first_day
+from perfctl.orchestrator.report.numbers import (
+    DASH,
+    format_integer_or_six_digits,
+    format_ratio,
+    format_time,
+)
+from perfctl.orchestrator.report.page.about import find_first_run_date
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
@@ -97,7 +102,7 @@ HOW_JUDGED = (
 
 def build_comparison_page(comparison: Comparison) -> View:
     """Return the complete comparison: sentences, then a chapter for each kind of quantity."""
-    pairs = tuple(map(align_rows_of_pair, comparison.pairs))
+    pairs = tuple(map(align_layers_and_kernels, comparison.pairs))
     results = {row.result for pair in comparison.pairs for row in pair.rows}
     meanings = [item for item in MEANING.items() if item[0] in results]
     judged = build_complete_table("", text_columns("result", "meaning"), meanings)
@@ -110,11 +115,11 @@ def build_comparison_page(comparison: Comparison) -> View:
     runs = (*comparison.a.runs, *comparison.b.runs)
     newest = max((run.started_at for run in runs if run.started_at), default="")
     return replace(
-        describe_comparison(comparison, pairs),
+        describe_comparison_in_sentences(comparison, pairs),
         title=f"{comparison.b.label} against {comparison.a.label}",
         facts=(
             *([f"Newest run {newest[:16].replace('T', ' ')} UTC."] if newest else []),
-            describe_gate(comparison),
+            describe_change_threshold(comparison),
         ),
         open_findings=SENTENCES,
         command="compare",
@@ -123,7 +128,7 @@ def build_comparison_page(comparison: Comparison) -> View:
     )
 
 
-def describe_gate(comparison: Comparison) -> str:
+def describe_change_threshold(comparison: Comparison) -> str:
     """Return from which change on perfctl reports one."""
     return f"A change is reported if it exceeds {comparison.gate * 100:g}% and the spread."
 
@@ -152,16 +157,16 @@ def _build_cause_tables(pairs: Sequence[AlignedPair]) -> Iterator[Table]:
     aligned = build_table(
         f"Time {span}, both sides aligned by {by} and algorithm",
         columns,
-        [_build_aligned_cells(*item) for item in every],
-        limit=ROWS_SHOWN,
-        without=list_equal_columns([match.pair for match in pairs]),
+        [_build_aligned_work_cells(*item) for item in every],
+        max_rows=ROWS_SHOWN,
+        omitted_columns=list_columns_equal_across_pairs([match.pair for match in pairs]),
     )
     if aligned is not None:
         notes = () if all(match.by_layer for match in pairs) else (NO_LAYERS,)
         yield replace(aligned, notes=(*notes, *aligned.notes))
 
 
-def _build_aligned_cells(match: AlignedPair, part: ComparedWork) -> tuple[object, ...]:
+def _build_aligned_work_cells(match: AlignedPair, part: ComparedWork) -> tuple[object, ...]:
     is_timed_only = part.kind == TIMED
     unknown = "the report has no kernels" if is_timed_only else "not known"
     sides = (part.a, part.b)
@@ -179,7 +184,7 @@ def _build_aligned_cells(match: AlignedPair, part: ComparedWork) -> tuple[object
     change, ns = missing_cell("not known on both sides"), part.change
     if ns is not None:
         mark = "" if not ns else "+" if ns > 0 else MINUS
-        title = f"{mark}{format_all_digits(abs(ns), 'ns')}"
+        title = f"{mark}{format_integer_or_six_digits(abs(ns), 'ns')}"
         change = number_cell(format_time(abs(ns)), title, ns, mark=mark)
     counted = missing_cell("not measured on both sides")
     if part.flops is not None:
@@ -189,15 +194,17 @@ def _build_aligned_cells(match: AlignedPair, part: ComparedWork) -> tuple[object
         optional_text_cell(match.pair.batch_label, unknown),
         part.name if part.layer or part.row else part.direction,
         missing_cell(unknown) if is_timed_only else text_cell(part.kind, KINDS[part.kind]),
-        _join_sides_cell(methods, unknown if is_timed_only else "the kernels' names contain none"),
-        _join_sides_cell(launches, unknown),
+        _build_before_after_cell(
+            methods, unknown if is_timed_only else "the kernels' names contain none"
+        ),
+        _build_before_after_cell(launches, unknown),
         *times,
         change,
         counted,
     )
 
 
-def _join_sides_cell(texts: Sequence[str | None], reason: str) -> Cell:
+def _build_before_after_cell(texts: Sequence[str | None], reason: str) -> Cell:
     """Return "GEMM" if both sides have it, otherwise "GEMM → GEMV"."""
     distinct = dict.fromkeys(text or DASH for text in texts)
     return missing_cell(reason) if [*distinct] == [DASH] else text_cell(" → ".join(distinct))
@@ -267,7 +274,9 @@ def _build_quantity_chapters(comparison: Comparison) -> Iterator[View]:
             chosen.sort(
                 key=lambda item: (
                     order.index(
-                        NOT_JUDGED if item[1].result == NOT_JUDGED else choose_result_style(item[1])
+                        NOT_JUDGED
+                        if item[1].result == NOT_JUDGED
+                        else choose_result_css_class(item[1])
                     ),
                     -item[1].distance_of_medians,
                 )
@@ -276,7 +285,7 @@ def _build_quantity_chapters(comparison: Comparison) -> Iterator[View]:
             caption = caption.replace("per step", "in the complete report")
         base = {"memory": "B", "flops": "FLOP"}.get(key, "ns")
         gate = 0.0 if key == "flops" else comparison.gate  # an exact count has none
-        table = build_quantity_table(caption, chosen, base, gate=gate)
+        table = build_quantity_table(caption, chosen, base, change_threshold=gate)
         yield View(title, tables=(table,) if table else (), key=key)
 
 
@@ -302,7 +311,7 @@ def _describe_runs_of_side(side: ComparisonSide, used: Sequence[Run]) -> str:
         "" if len(used) == 1 and side.label.startswith("run ") else count,
         f"batch {', '.join(map(str, batches))}" if batches else "",
         ", ".join(devices),
-        find_first_day(used),
+        find_first_run_date(used),
         "" if origins == ["measured"] else " and ".join(origins),
     )
     return ", ".join(filter(None, facts))
@@ -344,9 +353,11 @@ def build_comparison_summary(comparison: Comparison) -> View:
         properties=describe_compared_sides(comparison),
         document=partial(build_comparison_page, comparison),
     )
-    if comparison.is_refused or not comparison.pairs:
+    if comparison.has_no_comparable_pair or not comparison.pairs:
         return view
-    sentences = describe_comparison(comparison, tuple(map(align_rows_of_pair, comparison.pairs)))
+    sentences = describe_comparison_in_sentences(
+        comparison, tuple(map(align_layers_and_kernels, comparison.pairs))
+    )
     steps = select_quantity_rows(
         comparison, *(("step", name) for name in ("time", "memory", *ENERGY_UNITS))
     )
@@ -356,10 +367,12 @@ def build_comparison_summary(comparison: Comparison) -> View:
     rows = list(steps)
     # what did not change is omitted below layers, and counts below steps
     for level, is_short in ((layers, False), (kernels, bool(layers)), (counts, bool(steps))):
-        listed = [item for item in level if not is_short or choose_result_style(item[1])]
+        listed = [item for item in level if not is_short or choose_result_css_class(item[1])]
         rows += sorted(listed, key=lambda item: -item[1].distance_of_medians)
-    table = build_quantity_table("", rows, without=("95% interval", "reason"), limit=TERMINAL_ROWS)
-    notes = [describe_gate(comparison)]
+    table = build_quantity_table(
+        "", rows, omitted_columns=("95% interval", "reason"), max_rows=TERMINAL_ROWS
+    )
+    notes = [describe_change_threshold(comparison)]
     if table and table.hidden:
         notes.append(f"{table.hidden} more rows: --out FILE.html.")
     return replace(
@@ -375,7 +388,9 @@ def build_comparison_summary(comparison: Comparison) -> View:
 def write_pull_request_markdown(comparison: Comparison) -> str:
     """Return a summary for a pull request: the sentences of the page, and folded tables of the rows
     that count."""
-    sentences = describe_comparison(comparison, tuple(map(align_rows_of_pair, comparison.pairs)))
+    sentences = describe_comparison_in_sentences(
+        comparison, tuple(map(align_layers_and_kernels, comparison.pairs))
+    )
     worse, better = comparison.regressions, comparison.improvements
     news = comparison.new_gone_or_different_rows
     steps = select_quantity_rows(comparison, ("step", "time"), ("step", "memory"))
@@ -386,7 +401,7 @@ def write_pull_request_markdown(comparison: Comparison) -> str:
             title=f"perfctl compare: {comparison.b.label} against {comparison.a.label}",
             facts=(
                 f"{len(worse)} worse, {len(better)} better, {len(news)} new, gone or different.",
-                describe_gate(comparison),
+                describe_change_threshold(comparison),
             ),
             findings=sentences.findings[:SENTENCES],
             properties=describe_compared_sides(comparison),
@@ -398,7 +413,7 @@ def write_pull_request_markdown(comparison: Comparison) -> str:
                 )
                 if (
                     table := build_quantity_table(
-                        caption, rows, without=("reason",), limit=MARKDOWN_ROWS
+                        caption, rows, omitted_columns=("reason",), max_rows=MARKDOWN_ROWS
                     )
                 )
             ),
@@ -406,14 +421,14 @@ def write_pull_request_markdown(comparison: Comparison) -> str:
             if hidden > 0
             else (),
         ),
-        level=3,
+        heading_level=3,
     )
 
 
 def build_comparison_output(comparison: Comparison) -> CompareOutput:
     """Return the complete comparison for programs."""
-    pairs = tuple(map(align_rows_of_pair, comparison.pairs))
-    sentences = describe_comparison(comparison, pairs)
+    pairs = tuple(map(align_layers_and_kernels, comparison.pairs))
+    sentences = describe_comparison_in_sentences(comparison, pairs)
     a, b = comparison.a.label, comparison.b.label
     return CompareOutput(
         comparison=comparison,

@@ -16,7 +16,11 @@ from perfctl.orchestrator.compare.quantities import (
     ComparedRow,
     SideFigure,
 )
-from perfctl.orchestrator.report.compare.why import ENERGY_UNITS, format_factor, format_quantity
+from perfctl.orchestrator.report.compare.why import (
+    ENERGY_UNITS,
+    format_change_as_factor,
+    format_quantity,
+)
 from perfctl.orchestrator.report.compare.words import Counts
 from perfctl.orchestrator.report.numbers import DASH, format_time
 from perfctl.orchestrator.report.tables import (
@@ -52,7 +56,7 @@ STYLES = {"worse": WORSE, "better": BETTER, "news": NEWS}
 """Class of a row -> its verdicts, in the order of the rows."""
 
 
-def list_equal_columns(pairs: Sequence[ComparedPair]) -> list[str]:
+def list_columns_equal_across_pairs(pairs: Sequence[ComparedPair]) -> list[str]:
     """Return "workload" and "batch" if they are equal in all pairs, and need no column."""
     values = {
         "workload": {pair.heading for pair in pairs},
@@ -61,11 +65,13 @@ def list_equal_columns(pairs: Sequence[ComparedPair]) -> list[str]:
     return [label for label, distinct in values.items() if len(distinct) < 2]
 
 
-def select_quantity_rows(comparison: Comparison, *kinds: tuple[str, str]) -> list[Counts]:
+def select_quantity_rows(
+    comparison: Comparison, *levels_and_quantities: tuple[str, str]
+) -> list[Counts]:
     """Return the rows of these (level, quantity); the level "" stands for all."""
     return [
         (pair, row)
-        for kind in kinds
+        for kind in levels_and_quantities
         for pair in comparison.pairs
         for row in pair.rows
         if row.key.quantity == kind[1] and kind[0] in ("", row.key.level)
@@ -75,24 +81,24 @@ def select_quantity_rows(comparison: Comparison, *kinds: tuple[str, str]) -> lis
 def build_quantity_table(
     caption: str,
     chosen: Sequence[Counts],
-    base: str = "",
+    base_unit: str = "",
     *,
-    without: Sequence[str] = (),
-    gate: float | None = None,
-    limit: int = ROWS_SHOWN,
+    omitted_columns: Sequence[str] = (),
+    change_threshold: float | None = None,
+    max_rows: int = ROWS_SHOWN,
 ) -> Table | None:
     """Return quantities on both sides, each with its factor and its result; None without any.
 
     base: unit of the figures. without: labels of columns. gate: None for a table without bars.
     """
-    reasons = {row.reason if row.result == NOT_JUDGED else None for _, row in chosen[:limit]}
+    reasons = {row.reason if row.result == NOT_JUDGED else None for _, row in chosen[:max_rows]}
     common = reasons.pop() if len(reasons) == 1 else None
     columns = (
         text_column("workload"),
         Column("batch"),
         Column("name", style="code" if any(row.key.kernel for _, row in chosen) else "text"),
-        Column("A", base=base),
-        Column("B", base=base),
+        Column("A", base=base_unit),
+        Column("B", base=base_unit),
         Column("B/A"),
         Column("95% interval", note="of B/A, for this row only"),
         text_column("result"),
@@ -100,22 +106,22 @@ def build_quantity_table(
     )
     bars = (
         [None] * len(chosen)
-        if gate is None
-        else _build_change_bars([row for _, row in chosen], gate)
+        if change_threshold is None
+        else _build_change_bars([row for _, row in chosen], change_threshold)
     )
-    omitted = [*without, *list_equal_columns([pair for pair, _ in chosen])]
+    omitted = [*omitted_columns, *list_columns_equal_across_pairs([pair for pair, _ in chosen])]
     return build_table(
         caption,
         columns,
         [_build_quantity_cells(*item, bar) for item, bar in zip(chosen, bars, strict=True)],
         (f"Not judged: {common}.",) if common else (),
-        limit=limit,
-        is_complete=True,
-        without=omitted if common is None else [*omitted, "reason"],
+        max_rows=max_rows,
+        keep_empty_columns=True,
+        omitted_columns=omitted if common is None else [*omitted, "reason"],
     )
 
 
-def choose_result_style(row: ComparedRow) -> str:
+def choose_result_css_class(row: ComparedRow) -> str:
     """Return the class of a result; "" for what does not count."""
     return next((style for style, results in STYLES.items() if row.result in results), "")
 
@@ -130,12 +136,12 @@ def _build_quantity_cells(
         )
     factor = interval = missing_cell(row.reason)
     if row.change is not None:
-        factor = Cell(format_factor(row.change), value=round(row.change + 1, 6))
+        factor = Cell(format_change_as_factor(row.change), value=round(row.change + 1, 6))
     factor = replace(factor, bar=bar)
     if row.interval:
-        interval = text_cell(" to ".join(map(format_factor, row.interval)))
+        interval = text_cell(" to ".join(map(format_change_as_factor, row.interval)))
     is_layer_count = row.key.quantity == "flops" and row.key.level == "layer"
-    name = _name_row_with_changes(row) + (", FLOPs" if is_layer_count else "")
+    name = _format_row_name_with_launch_changes(row) + (", FLOPs" if is_layer_count else "")
     # the complete name of a kernel, and what the figures were read from
     title = join_notes(row.key.kernel[:1000], row.basis) or None
     return (
@@ -146,12 +152,12 @@ def _build_quantity_cells(
         _build_side_value_cell(row, row.after, "B"),
         factor,
         interval,
-        Cell(row.result, meaning, choose_result_style(row), row.result),
+        Cell(row.result, meaning, choose_result_css_class(row), row.result),
         text_cell(row.reason),
     )
 
 
-def _name_row_with_changes(row: ComparedRow) -> str:
+def _format_row_name_with_launch_changes(row: ComparedRow) -> str:
     """Return the name, with the grids and the launches where they changed, and then the time of one
     launch. The phases of a step differ from rows of the ledger of the same name."""
     a, b = row.before, row.after
@@ -192,11 +198,11 @@ def _build_side_value_cell(row: ComparedRow, number: SideFigure | None, side: st
     return time_cell(number.median, note=note)
 
 
-def _build_change_bars(rows: Sequence[ComparedRow], gate: float) -> Iterator[ChangeBar]:
+def _build_change_bars(rows: Sequence[ComparedRow], change_threshold: float) -> Iterator[ChangeBar]:
     """Yield each change on one scale. What lies beyond it ends in an arrow, so that it does not
     look like the largest change of the scale."""
     ends = [end for row in rows for end in (row.change, *(row.interval or ())) if end is not None]
-    least = max(gate * 1.5, 0.001)
+    least = max(change_threshold * 1.5, 0.001)
     reach = min(max([least, *map(abs, ends)]), max(BAR_REACH, least))
     for row in rows:
         if row.change is None:
@@ -211,7 +217,7 @@ def _build_change_bars(rows: Sequence[ComparedRow], gate: float) -> Iterator[Cha
             round(start, 2),
             round(end - start, 2),
             round(middle, 2),
-            choose_result_style(row) or "plain",
+            choose_result_css_class(row) or "plain",
             " ".join(side for side, is_beyond in beyond.items() if is_beyond),
-            round(100 * gate / reach, 2),
+            round(100 * change_threshold / reach, 2),
         )

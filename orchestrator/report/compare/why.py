@@ -18,7 +18,7 @@ from perfctl.orchestrator.compare.causes import (
     TIMED,
     AlignedPair,
     ChangeCause,
-    is_change_between_kernels,
+    is_step_change_outside_kernels,
 )
 from perfctl.orchestrator.compare.quantities import FASTER, NOT_SHOWN, SLOWER, WITHIN
 from perfctl.orchestrator.compare.sides import NOT_RECORDED
@@ -61,11 +61,11 @@ def join_algorithm_names(algorithms: Iterable[str]) -> str:
     return " + ".join(map(format_algorithm_name, algorithms))
 
 
-def describe_change_cause(match: AlignedPair) -> str | None:
+def describe_largest_change_cause(match: AlignedPair) -> str | None:
     """Return what caused the change, without the full stop; None if nothing is known."""
     if not match.parts:
         return None
-    if is_change_between_kernels(match):
+    if is_step_change_outside_kernels(match):
         assert match.step is not None and match.step.medians_of_both is not None
         a, b = match.step.medians_of_both
         much = (
@@ -73,7 +73,7 @@ def describe_change_cause(match: AlignedPair) -> str | None:
             f"{_format_signed_time(b - a)}"
         )
         return f"Kernels account for {much}; the rest is between kernels (host, launches, data)"
-    if match.has_kernels and len(match.select_parts_of_kind(SAME)) == len(match.parts):
+    if match.has_kernels_on_any_side and len(match.select_parts_of_kind(SAME)) == len(match.parts):
         launches = ""
         if match.launches_of_both is not None:
             span = " per step" if match.per_step else ""
@@ -81,7 +81,7 @@ def describe_change_cause(match: AlignedPair) -> str | None:
         text = f"Both sides run the same kernels equally often on the same grids{launches}"
         if (
             match.step_or_kernel_result in CHANGED
-            and (factor := match.time_ratio_of_same_work) is not None
+            and (factor := match.unchanged_kernel_time_ratio) is not None
         ):
             return f"{text}; they took {factor:.2f} times as long"
         return text
@@ -90,39 +90,45 @@ def describe_change_cause(match: AlignedPair) -> str | None:
     is_unchanged = not match.total_change_ns or match.step_or_kernel_result in (NOT_SHOWN, WITHIN)
     if lead.kind in (SAME, TIMED) and not algorithms and is_unchanged:
         return None  # what moved most of what did not move
-    weight = abs(lead.change)
+    weight = abs(lead.change_ns)
     # a change of algorithm is named where it matters, also behind kernels that merely took longer
-    chosen = next((cause for cause in algorithms if abs(cause.change) >= weight / 4), lead)
-    return _describe_grouped_cause(chosen, match)
+    chosen = next((cause for cause in algorithms if abs(cause.change_ns) >= weight / 4), lead)
+    return _describe_cause_with_parts(chosen, match)
 
 
-def describe_part_of_change(change: float, match: AlignedPair) -> str:
+def describe_change_against_total(change_ns: float, match: AlignedPair) -> str:
     """Return "+0.48 ms of the +0.50 ms of kernel time"."""
-    if not match.has_comparable_times:
-        return f"{_format_signed_time(change)} at the clocks of ncu"
-    total, basis = match.total_change_ns, "of kernel time" if match.has_kernels else "of the step"
+    if not match.has_times_not_from_ncu:
+        return f"{_format_signed_time(change_ns)} at the clocks of ncu"
+    total, basis = (
+        match.total_change_ns,
+        "of kernel time" if match.has_kernels_on_any_side else "of the step",
+    )
     if not total:
-        return _format_signed_time(change)
-    if abs(change - total) < 0.005 * abs(total):
-        return f"{_format_signed_time(change)}, all of the change {basis}"
+        return _format_signed_time(change_ns)
+    if abs(change_ns - total) < 0.005 * abs(total):
+        return f"{_format_signed_time(change_ns)}, all of the change {basis}"
     layers = sum(part.change or 0.0 for part in match.parts)
     # each is a median of its own
-    if not match.has_kernels and abs(layers - total) > ADD_UP * abs(total):
+    if not match.has_kernels_on_any_side and abs(layers - total) > ADD_UP * abs(total):
         note = "the medians of layers do not add up to that of the step"
         return (
-            f"{_format_signed_time(change)}, while the step changed by "
+            f"{_format_signed_time(change_ns)}, while the step changed by "
             f"{_format_signed_time(total)}; {note}"
         )
-    return f"{_format_signed_time(change)} of the {_format_signed_time(total)} {basis}"
+    return f"{_format_signed_time(change_ns)} of the {_format_signed_time(total)} {basis}"
 
 
-def _describe_grouped_cause(cause: ChangeCause, match: AlignedPair) -> str:
-    places, much = _name_parts_of_cause(cause), describe_part_of_change(cause.change, match)
+def _describe_cause_with_parts(cause: ChangeCause, match: AlignedPair) -> str:
+    places, much = (
+        _name_parts_of_cause(cause),
+        describe_change_against_total(cause.change_ns, match),
+    )
     if cause.kind in (ALGORITHM, ARITHMETIC):
-        if cause.time_ratio is not None and match.has_comparable_times:
-            much = f"{format_percent_change(cause.time_ratio - 1)} time; {much}"
-        if cause.flops is not None and cause.kind == ALGORITHM:
-            much = f"{format_significant(cause.flops)} times the FLOPs, {much}"
+        if cause.time_b_over_a is not None and match.has_times_not_from_ncu:
+            much = f"{format_percent_change(cause.time_b_over_a - 1)} time; {much}"
+        if cause.flops_b_over_a is not None and cause.kind == ALGORITHM:
+            much = f"{format_significant(cause.flops_b_over_a)} times the FLOPs, {much}"
         before, after = join_algorithm_names(cause.before), join_algorithm_names(cause.after)
         if not (before and after):
             verb = "also uses" if after else "no longer uses"
@@ -134,7 +140,7 @@ def _describe_grouped_cause(cause: ChangeCause, match: AlignedPair) -> str:
                 moved = f"{_NAMES[library]} changed from {before} to {after}"
         return f"{moved} in {places}: {much}"
     if cause.kind == LAUNCHES:
-        launches = [part.launches for part in cause.parts]
+        launches = [part.launches_a_and_b for part in cause.parts]
         a, b = (sum(count or 0.0 for count in side) for side in zip(*launches, strict=True))
         number = "More" if b > a else "Fewer" if b < a else "Other"
         span = " per step" if match.per_step else ""
@@ -146,7 +152,7 @@ def _describe_grouped_cause(cause: ChangeCause, match: AlignedPair) -> str:
         tail = "" if cause.kind == TIMED else ", with the same kernels"
         return (
             f"{first.name} changed most: "
-            f"{describe_part_of_change(first.change or 0.0, match)}{tail}"
+            f"{describe_change_against_total(first.change or 0.0, match)}{tail}"
         )
     kernels = "the same kernels on different grids"
     if cause.kind == OTHER_KERNELS:
@@ -218,21 +224,21 @@ def format_quantity(kind: str, value: float) -> str:
 def format_percent_change(change: float) -> str:
     """Return "+20.1%", "−3.0%", "0.0%"; from a factor of 10 on "10.5 times"."""
     if change >= FACTOR_MIN - 1:
-        return f"{format_factor(change)} times"
+        return f"{format_change_as_factor(change)} times"
     text = f"{abs(change) * 100:.1f}%"
     if text == "0.0%" and change:
         return "< 0.1%" if change > 0 else f"> {MINUS}0.1%"
     return text if not change else ("+" if change > 0 else MINUS) + text
 
 
-def format_interval(ends: tuple[float, float] | None) -> str:
+def format_change_interval(ends: tuple[float, float] | None) -> str:
     """Return "+18.9% to +21.2%", or "0.012 to 3,240 times" if an end is a factor of 10 or more."""
     if ends is not None and max(ends) >= FACTOR_MIN - 1:
-        return f"{' to '.join(map(format_factor, ends))} times"
+        return f"{' to '.join(map(format_change_as_factor, ends))} times"
     return "" if ends is None else " to ".join(map(format_percent_change, ends))
 
 
-def format_factor(change: float) -> str:
+def format_change_as_factor(change: float) -> str:
     """Return a change of 0.38 as "1.38"; "< 0.01" for a factor that would be 0.00."""
     factor = float(change + 1)
     if factor >= 1000:

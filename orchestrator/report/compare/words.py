@@ -36,23 +36,23 @@ from perfctl.orchestrator.ledger.timing import KERNEL_BASIS
 from perfctl.orchestrator.report.compare.why import (
     CHANGED,
     MINUS,
-    describe_change_cause,
+    describe_largest_change_cause,
     describe_likely_differences,
     format_as_sentence,
-    format_interval,
+    format_change_interval,
     format_percent_change,
     format_quantity,
     join_algorithm_names,
 )
 from perfctl.orchestrator.report.numbers import (
-    format_all_digits,
+    format_integer_or_six_digits,
     format_ratio,
     format_significant,
     format_time,
 )
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.view import View
-from perfctl.orchestrator.statistics import group_by, judge_ratio_interval
+from perfctl.orchestrator.statistics import explain_wide_ratio_interval, group_by
 from perfctl.records.report import join_first_names
 
 REPEATS = 5
@@ -65,7 +65,7 @@ Counts = tuple[ComparedPair, ComparedRow]
 _ANYWAY = "Use --anyway to compare them nevertheless."
 
 
-def describe_comparison(comparison: Comparison, pairs: Sequence[AlignedPair]) -> View:
+def describe_comparison_in_sentences(comparison: Comparison, pairs: Sequence[AlignedPair]) -> View:
     """Return a view of sentences: how the step changed and why, which are its open findings;
     regressions, improvements, new and gone; then everything that could not be compared.
 
@@ -106,7 +106,7 @@ def describe_comparison(comparison: Comparison, pairs: Sequence[AlignedPair]) ->
         and (comparison.forced or not match.pair.blocking_differences)
         and (part.row is None or part.row.result not in (*WORSE, *BETTER))
     ]
-    findings += _list_changed_kernels(unjudged, several)
+    findings += _list_layers_with_changed_kernels(unjudged, several)
     blocked = dict.fromkeys(
         difference.sentence for pair in comparison.pairs for difference in pair.blocking_differences
     )
@@ -120,30 +120,32 @@ def describe_comparison(comparison: Comparison, pairs: Sequence[AlignedPair]) ->
 
 
 def _list_step_findings(
-    comparison: Comparison, pairs: Sequence[AlignedPair], states_batch: bool
+    comparison: Comparison, pairs: Sequence[AlignedPair], names_workload: bool
 ) -> Iterator[Finding]:
     measured = [
-        (pair, row) for pair in comparison.pairs if (row := _choose_step_time_row(pair)) is not None
+        (pair, row)
+        for pair in comparison.pairs
+        if (row := _choose_step_or_kernel_time_row(pair)) is not None
     ]
     if measured:
         pair, row = max(
             measured, key=lambda item: (item[1].result in CHANGED, abs(item[1].change or 0.0))
         )
         further = "; ".join(
-            f"{_describe_batches([other], states_batch).strip() or 'elsewhere'} "
+            f"{_format_batches_phrase([other], names_workload).strip() or 'elsewhere'} "
             f"{format_percent_change(row.change or 0.0)} ({row.result})"
             for other, row in measured
             if other is not pair
         )
-        text = _describe_step_change(pair, row, comparison, states_batch)
+        text = _describe_step_change(pair, row, comparison, names_workload)
         yield Finding(f"{text} {further[:1].upper()}{further[1:]}." if further else text, "steps")
     else:
-        yield _describe_comparison_without_steps(comparison, pairs, states_batch)
+        yield _describe_comparison_without_steps(comparison, pairs, names_workload)
     chosen = [match for match in pairs if (match.pair is pair if measured else match.pair.rows)]
     for match in chosen[:1]:
-        if match.pair.is_busy and not match.has_kernels:
+        if match.pair.has_cpu_contention and not match.has_kernels_on_any_side:
             continue  # other programs may have caused the change
-        if cause := describe_change_cause(match):
+        if cause := describe_largest_change_cause(match):
             is_one = len(pairs) == 1 or not match.pair.batch_label
             yield Finding(
                 f"{cause}"
@@ -169,8 +171,8 @@ def _list_one_sided_layers(comparison: Comparison) -> Iterator[Finding]:
             yield Finding(f"Only {label} has the {noun} {join_first_names(names, 3)}.", "layers")
 
 
-def _list_changed_kernels(
-    aligned: Sequence[tuple[AlignedPair, ComparedWork]], states_batch: bool
+def _list_layers_with_changed_kernels(
+    aligned: Sequence[tuple[AlignedPair, ComparedWork]], names_workload: bool
 ) -> Iterator[Finding]:
     """Yield layers that run other kernels, each once for all batch sizes that changed alike."""
     groups = group_by(
@@ -187,7 +189,8 @@ def _list_changed_kernels(
             text += f", {format_percent_change(part.b.ns / part.a.ns - 1)} time"
             text += f" ({format_time(part.a.ns)} in A, {format_time(part.b.ns)} in B)"
         yield Finding(
-            f"{text}{_describe_batches([match.pair for match, _ in group], states_batch)}.", "why"
+            f"{text}{_format_batches_phrase([match.pair for match, _ in group], names_workload)}.",
+            "why",
         )
 
 
@@ -199,7 +202,7 @@ def _describe_algorithm_change(part: ComparedWork) -> str:
     return " → ".join(names)
 
 
-def _choose_step_time_row(pair: ComparedPair) -> ComparedRow | None:
+def _choose_step_or_kernel_time_row(pair: ComparedPair) -> ComparedRow | None:
     """Return the time of a step on both sides, or of its kernels if the step was not timed; None
     without either."""
     every = (row for row in pair.rows if row.key[:2] == ("step", "time") and row.medians_of_both)
@@ -208,13 +211,13 @@ def _choose_step_time_row(pair: ComparedPair) -> ComparedRow | None:
 
 
 def _describe_comparison_without_steps(
-    comparison: Comparison, pairs: Sequence[AlignedPair], states_batch: bool
+    comparison: Comparison, pairs: Sequence[AlignedPair], names_workload: bool
 ) -> Finding:
     """Return the time of complete reports if their steps are unknown, otherwise the executed
     FLOPs."""
     for match in pairs:
         if (
-            match.has_kernels
+            match.has_kernels_on_any_side
             and not match.per_step
             and match.total_ns_of_both is not None
             and all(match.total_ns_of_both)
@@ -223,7 +226,7 @@ def _describe_comparison_without_steps(
             return Finding(
                 "All kernels of the report took "
                 f"{_describe_time_change(b / a - 1)}"
-                f"{_describe_batches([match.pair], states_batch)}: "
+                f"{_format_batches_phrase([match.pair], names_workload)}: "
                 f"{format_time(a)} in A, {format_time(b)} in B. perfctl does not judge this, "
                 "because the number of steps is unknown.",
                 "why",
@@ -257,7 +260,7 @@ def _describe_comparison_without_steps(
 
 
 def _describe_step_change(
-    pair: ComparedPair, row: ComparedRow, comparison: Comparison, states_batch: bool
+    pair: ComparedPair, row: ComparedRow, comparison: Comparison, names_workload: bool
 ) -> str:
     """Return how the step changed, in one sentence of at most 140 characters, and why perfctl
     states no more."""
@@ -265,11 +268,11 @@ def _describe_step_change(
     is_step = row.key.item == "step"
     subject = "The step" if is_step else "The kernels of a step"
     a, b = map(format_time, row.medians_of_both)
-    suffix, both = _describe_batches([pair], states_batch), f"{a} in A, {b} in B"
+    suffix, both = _format_batches_phrase([pair], names_workload), f"{a} in A, {b} in B"
     gate = f"{comparison.gate * 100:g}%"
     if row.result in CHANGED:
         have = "is" if is_step else "are"
-        interval = format_interval(row.interval)
+        interval = format_change_interval(row.interval)
         return (
             f"{subject} {have} {_format_unsigned_change(row)} {row.result}{suffix}: {both} (95% "
             f"interval {interval})."
@@ -278,7 +281,7 @@ def _describe_step_change(
         change = format_percent_change(row.change or 0.0)
         return f"{subject} changed by {change}{suffix}, within the gate of {gate}: {both}."
     if row.result == NOT_SHOWN and row.interval is not None:
-        interval = format_interval(row.interval)
+        interval = format_change_interval(row.interval)
         if max(-row.interval[0], row.interval[1]) <= comparison.gate:
             return f"{subject} did not change by more than {gate}{suffix}: {interval} ({both})."
         count = _estimate_repeats_needed(row, comparison.gate)
@@ -326,16 +329,19 @@ def _describe_time_change(change: float) -> str:
     )
 
 
-def _estimate_repeats_needed(row: ComparedRow, gate: float) -> int | None:
+def _estimate_repeats_needed(row: ComparedRow, change_threshold: float) -> int | None:
     """Return the runs per side that would show a change as large as the gate, at this spread; None
     if the spread is unknown."""
-    if not (row.test and row.before and row.after and gate) or row.test.high <= row.test.low:
+    if (
+        not (row.test and row.before and row.after and change_threshold)
+        or row.test.high <= row.test.low
+    ):
         return None
     runs = row.before.total_runs, row.after.total_runs
     if min(runs) < 2:
         return REPEATS if max(runs) < 2 else None
     # the interval then reaches no farther than the gate to each side
-    wide = judge_ratio_interval(row.test, min(runs), "runs", (1 + gate) ** 2)
+    wide = explain_wide_ratio_interval(row.test, min(runs), "runs", (1 + change_threshold) ** 2)
     return min(runs) + (wide.more if wide else 1)
 
 
@@ -354,15 +360,15 @@ def _group_rows_by_result(rows: list[Counts]) -> list[list[Counts]]:
     return list(groups.values())
 
 
-def _describe_quantity_change(group: list[Counts], states_batches: bool) -> str:
+def _describe_quantity_change(group: list[Counts], names_workload: bool) -> str:
     """Return the change of one quantity at one or several batch sizes, the weightiest in full.
 
     "conv2 forward is 20.1% slower at batch 64 (95% interval +18.9% to +21.2%; 4.12 ms in A,
     4.95 ms in B)."
     """
     pair, row = group[0]
-    places = _describe_batches([pair for pair, _ in group], states_batches)
-    suffix = _describe_batches([pair]) if len(group) > 1 else ""
+    places = _format_batches_phrase([pair for pair, _ in group], names_workload)
+    suffix = _format_batches_phrase([pair]) if len(group) > 1 else ""
     if row.result in (NEW, GONE):
         number = row.before or row.after
         assert number is not None
@@ -374,7 +380,7 @@ def _describe_quantity_change(group: list[Counts], states_batches: bool) -> str:
     assert row.medians_of_both is not None
     # exact counts in full: their difference may be in the last digit
     a, b = (
-        format_all_digits(value, "FLOP")
+        format_integer_or_six_digits(value, "FLOP")
         if row.key.quantity == "flops"
         else format_quantity(row.key.quantity, value)
         for value in row.medians_of_both
@@ -384,7 +390,7 @@ def _describe_quantity_change(group: list[Counts], states_batches: bool) -> str:
         name = "a complete step" if row.key.level == "step" else row.name
         return f"The executed FLOPs of {name} differ{places}: {both}{suffix}."
     spread = (
-        f"95% interval {format_interval(row.interval)}"
+        f"95% interval {format_change_interval(row.interval)}"
         if row.interval
         else "the same in every repeat"
     )
@@ -394,7 +400,7 @@ def _describe_quantity_change(group: list[Counts], states_batches: bool) -> str:
     name = {KERNELS: "The kernels of a step are", "step": "The step is"}.get(
         row.key.item, f"{row.name} is"
     )
-    suffix = _describe_batches([pair], states_batches)
+    suffix = _format_batches_phrase([pair], names_workload)
     return (
         f"{name} {_format_unsigned_change(row)} {row.result}{suffix} ({spread}; {both}){changes}."
     )
@@ -404,26 +410,26 @@ def _format_unsigned_change(row: ComparedRow) -> str:
     return format_percent_change(row.change or 0.0).lstrip("+" + MINUS)
 
 
-def _describe_batches(pairs: list[ComparedPair], states_batches: bool = False) -> str:
+def _format_batches_phrase(pairs: list[ComparedPair], names_workload: bool = False) -> str:
     batches = ", ".join(pair.batch_label for pair in pairs if pair.batch_label)
     batch = f" at {pairs[0].batch_prefix}{batches}" if batches else ""
-    return f"{batch} of {pairs[0].heading}" if states_batches else batch
+    return f"{batch} of {pairs[0].heading}" if names_workload else batch
 
 
-def _list_highest_notes(comparison: Comparison) -> Iterator[str]:
+def _merge_notes_to_highest_numbers(comparison: Comparison) -> Iterator[str]:
     """Yield the notes of all batch sizes; of notes that differ in numbers only, the highest."""
     notes = [(pair, note) for pair in comparison.pairs for note in pair.notes]
     for alike in group_by(notes, lambda item: re.sub(r"\d+", "", item[1])).values():
         texts = {note for _, note in alike}
         highest = max(texts, key=lambda note: [int(digits) for digits in re.findall(r"\d+", note)])
-        places = _describe_batches([pair for pair, _ in alike]).removeprefix(" at ")
+        places = _format_batches_phrase([pair for pair, _ in alike]).removeprefix(" at ")
         yield f"{highest} (highest of {places})." if len(texts) > 1 and places else f"{highest}."
 
 
 def _list_comparison_warnings(comparison: Comparison) -> Iterator[str]:
     blocks = group_by(comparison.not_comparable, _explain_not_comparable)
     # otherwise the first finding states it
-    if len(blocks) > 1 or not any(map(_choose_step_time_row, comparison.not_comparable)):
+    if len(blocks) > 1 or not any(map(_choose_step_or_kernel_time_row, comparison.not_comparable)):
         for blocked, pairs in blocks.items():
             batches = ", ".join(pair.batch_label for pair in pairs if pair.batch_label)
             first = pairs[0]
@@ -434,7 +440,7 @@ def _list_comparison_warnings(comparison: Comparison) -> Iterator[str]:
     for label, only in (("A", comparison.only_a), ("B", comparison.only_b)):
         if only:
             yield f"In {label} only: {'; '.join(only)}."
-    yield from _list_highest_notes(comparison)
+    yield from _merge_notes_to_highest_numbers(comparison)
     free = [
         row
         for pair in comparison.pairs
@@ -444,7 +450,7 @@ def _list_comparison_warnings(comparison: Comparison) -> Iterator[str]:
     reasons = Counter(row.reason for row in free if row.result == NOT_JUDGED)
     if reasons:
         ((reason, most),) = reasons.most_common(1)
-        steps = filter(None, map(_choose_step_time_row, comparison.pairs))
+        steps = filter(None, map(_choose_step_or_kernel_time_row, comparison.pairs))
         # the first finding states the reason of the step, unless it asks for repeats
         is_stated = any(step.reason == reason and not step.needs_repeats for step in steps)
         which = "" if most == reasons.total() else ", most of them because"
@@ -466,6 +472,6 @@ def _list_comparison_warnings(comparison: Comparison) -> Iterator[str]:
         yield (
             f"The spread of {len(wide)} of {comparison.judged_time_count} times may hide a "
             f"change beyond the "
-            f"gate: {row.name}{_describe_batches([pair])} changed by "
-            f"{format_interval(row.interval)}. More repeats narrow it."
+            f"gate: {row.name}{_format_batches_phrase([pair])} changed by "
+            f"{format_change_interval(row.interval)}. More repeats narrow it."
         )

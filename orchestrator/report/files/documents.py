@@ -61,7 +61,7 @@ _LAST_LETTER = 0x17F
 """The last letter of Latin Extended-A, which T1 fonts mostly have."""
 
 
-def _format_table_texts(table: Table) -> tuple[list[str], list[list[str]], list[bool], list[str]]:
+def _extract_table_texts(table: Table) -> tuple[list[str], list[list[str]], list[bool], list[str]]:
     """Return the heads of a table, its rows, which columns hold numbers, and the notes below it."""
     return (
         [
@@ -80,19 +80,21 @@ def _format_table_texts(table: Table) -> tuple[list[str], list[list[str]], list[
     )
 
 
-def write_markdown(view: View, level: int = 2, images: Sequence[str] = ()) -> str:
+def write_markdown(view: View, heading_level: int = 2, chart_file_names: Sequence[str] = ()) -> str:
     """Return Markdown with tables, as GitHub and pandoc read it.
 
     level: of the heading of the view. images: names of the files in the folder ``charts`` beside
     it, each starting with its chapter's key.
     """
-    return "\n\n".join(_write_markdown_blocks(view, level, images)) + "\n"
+    return "\n\n".join(_write_markdown_blocks(view, heading_level, chart_file_names)) + "\n"
 
 
-def _write_markdown_blocks(view: View, level: int, images: Sequence[str]) -> Iterator[str]:
+def _write_markdown_blocks(
+    view: View, heading_level: int, chart_file_names: Sequence[str]
+) -> Iterator[str]:
     if view.title:
-        yield f"{'#' * level} {escape_markdown(view.title)}"
-        level += 1
+        yield f"{'#' * heading_level} {escape_markdown(view.title)}"
+        heading_level += 1
     findings, warnings = view.finding_and_warning_sentences
     properties = (f"- {escape_markdown(f'{name}: {value}')}" for name, value in view.properties)
     numbered = (f"{number}. {escape_markdown(text)}" for number, text in enumerate(findings, 1))
@@ -104,18 +106,20 @@ def _write_markdown_blocks(view: View, level: int, images: Sequence[str]) -> Ite
     ):
         if block := "\n".join(items):
             yield block
-    images_of_view = (name for name in images if view.key and name.startswith(f"{view.key}-"))
+    images_of_view = (
+        name for name in chart_file_names if view.key and name.startswith(f"{view.key}-")
+    )
     yield from (f"![{escape_markdown(view.title)}](charts/{name})" for name in images_of_view)
     for table in view.tables:
         if table.caption:
-            yield f"{'#' * level} {escape_markdown(table.caption)}"
+            yield f"{'#' * heading_level} {escape_markdown(table.caption)}"
         yield from _write_markdown_table(table)
     for table in view.folded:
         yield f"<details><summary>{escape_markdown(table.caption)}</summary>"
         yield from _write_markdown_table(table)
         yield "</details>"
     for chapter in view.chapters:
-        yield from _write_markdown_blocks(chapter, level, images)
+        yield from _write_markdown_blocks(chapter, heading_level, chart_file_names)
     if view.notes:
         yield escape_markdown(" ".join(view.notes))
     yield from (f"[{escape_markdown(text)}](<{file}>)" for text, file in view.links)
@@ -125,7 +129,7 @@ def _write_markdown_blocks(view: View, level: int, images: Sequence[str]) -> Ite
 
 
 def _write_markdown_table(table: Table) -> Iterator[str]:
-    heads, rows, numbers, notes = _format_table_texts(table)
+    heads, rows, numbers, notes = _extract_table_texts(table)
     if rows:
         sides = " | ".join("--:" if is_number else "---" for is_number in numbers)
         lines = [" | ".join(map(escape_markdown, cells)) for cells in (heads, *rows)]
@@ -150,16 +154,16 @@ def _write_latex_blocks(view: View) -> Iterator[str]:
         yield f"\\section*{{{escape_latex(view.title)}}}"
     findings, warnings = view.finding_and_warning_sentences
     properties = (f"{name}: {value}" for name, value in view.properties)
-    yield from _write_items((*properties, *view.facts, *findings, *warnings))
+    yield from _write_latex_items((*properties, *view.facts, *findings, *warnings))
     for table in (*view.tables, *view.folded):
-        yield from _write_longtable(table)
+        yield from _write_latex_longtable(table)
     for chapter in view.chapters:
         yield from _write_latex_blocks(chapter)
-    yield from _write_items((*view.notes, *view.lines))
+    yield from _write_latex_items((*view.notes, *view.lines))
 
 
-def _write_longtable(table: Table) -> Iterator[str]:
-    heads, rows, numbers, notes = _format_table_texts(table)
+def _write_latex_longtable(table: Table) -> Iterator[str]:
+    heads, rows, numbers, notes = _extract_table_texts(table)
     if table.caption:
         yield f"\\section*{{{escape_latex(table.caption)}}}"
     if rows:
@@ -177,10 +181,10 @@ def _write_longtable(table: Table) -> Iterator[str]:
         yield f"\\begin{{longtable}}{{{''.join(kinds)}}}"
         yield from ("\\toprule", lines[0], "\\midrule", "\\endhead", *lines[1:])
         yield from ("\\bottomrule", "\\end{longtable}")
-    yield from _write_items(notes)
+    yield from _write_latex_items(notes)
 
 
-def _write_items(sentences: Sequence[str]) -> Iterable[str]:
+def _write_latex_items(sentences: Sequence[str]) -> Iterable[str]:
     # What begins with [ would be the label of its item.
     items = (f"\\item {{}}{escape_latex(sentence)}" for sentence in sentences)
     return ("\\begin{itemize}", *items, "\\end{itemize}") if sentences else ()
@@ -203,9 +207,9 @@ def escape_latex(text: str) -> str:
 
 def write_html(view: View) -> str:
     """Return an HTML report, which stands alone."""
-    from perfctl.orchestrator.report.page.page import render_view
+    from perfctl.orchestrator.report.page.page import render_view_as_html
 
-    return render_view(view)
+    return render_view_as_html(view)
 
 
 FORMS: dict[str, Callable[[View], str]] = {

@@ -30,14 +30,17 @@ _AS_JSON = json.JSONEncoder(ensure_ascii=False, default=str).encode
 
 
 def format_csv_lines(
-    names: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: bool = False
+    names: Sequence[str], rows: Iterable[Sequence[Any]], *, keeps_formulas: bool = False
 ) -> Iterator[str]:
     """Yield the head, then one text for each row, each with its line feed."""
     for row in chain([names], rows):
-        yield ",".join([format_csv_cell(value, raw=raw) for value in row]) + "\n"
+        yield (
+            ",".join([format_csv_cell(value, keeps_formulas=keeps_formulas) for value in row])
+            + "\n"
+        )
 
 
-def format_csv_cell(value: Any, *, raw: bool) -> str:
+def format_csv_cell(value: Any, *, keeps_formulas: bool) -> str:
     """Return one cell. Lists and dictionaries are JSON text."""
     if value is None:
         return ""
@@ -45,18 +48,18 @@ def format_csv_cell(value: Any, *, raw: bool) -> str:
         return "true" if value else "false"
     if isinstance(value, (int, float)):
         return repr(value)
-    return _quote_csv_text(convert_to_text(value), raw)
+    return _quote_csv_text(convert_value_to_text(value), keeps_formulas)
 
 
 @lru_cache(maxsize=512)
-def _quote_csv_text(text: str, raw: bool) -> str:
+def _quote_csv_text(text: str, keeps_formulas: bool) -> str:
     """Return a text as a cell; millions of cells have the same few names."""
-    if not raw:
+    if not keeps_formulas:
         text = neutralize_text(text, "csv")
     return '"' + text.replace('"', '""') + '"' if not text or _QUOTED.search(text) else text
 
 
-def convert_to_text(value: Any) -> str:
+def convert_value_to_text(value: Any) -> str:
     """Any value as text: bytes as hexadecimal digits, lists and dictionaries as JSON."""
     if isinstance(value, str):
         return value
@@ -115,7 +118,7 @@ class ExportTable:
         return tuple(column.name for column in self.columns)
 
 
-def build_columns_table(tables: Iterable[ExportTable]) -> ExportTable:
+def build_column_descriptions_table(tables: Iterable[ExportTable]) -> ExportTable:
     """The table ``columns``: the meaning of every column of ``tables``."""
     heads = ("table", "column", "meaning", "unit", "null_means")
     rows = [
@@ -126,13 +129,15 @@ def build_columns_table(tables: Iterable[ExportTable]) -> ExportTable:
     )
 
 
-def write_csv(path: Path, table: ExportTable, *, raw: bool) -> None:
+def write_csv(path: Path, table: ExportTable, *, keeps_formulas: bool) -> None:
     """One table; ``raw`` leaves text as it is that a spreadsheet would run as a formula."""
     with path.open("w", encoding="utf-8", errors="replace", newline="") as file:
-        file.writelines(format_csv_lines(table.column_names, table.rows, raw=raw))
+        file.writelines(
+            format_csv_lines(table.column_names, table.rows, keeps_formulas=keeps_formulas)
+        )
 
 
-def write_json(path: Path, tables: Sequence[ExportTable], about: dict[str, str]) -> None:
+def write_tables_as_json(path: Path, tables: Sequence[ExportTable], about: dict[str, str]) -> None:
     """One object: {"about": ..., "tables": {name: [{column: value}, ...]}}; a row a line."""
     with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
         file.write(f'{{"about": {json.dumps(about, ensure_ascii=False)},\n"tables": {{')
@@ -148,10 +153,13 @@ def write_json(path: Path, tables: Sequence[ExportTable], about: dict[str, str])
         file.write("\n}}\n")
 
 
-def write_parquet(path: Path, table: ExportTable) -> int:
+def write_parquet_and_count_rows(path: Path, table: ExportTable) -> int:
     """Write one table and return how many rows it has. Needs pyarrow; a column that holds whole
     numbers and others (NUMERIC) becomes float64."""
-    arrow, parquet = _import_library("pyarrow"), _import_library("pyarrow.parquet")
+    arrow, parquet = (
+        _import_library_or_raise("pyarrow"),
+        _import_library_or_raise("pyarrow.parquet"),
+    )
     types = {
         "INTEGER": arrow.int64(),
         "BOOLEAN": arrow.bool_(),
@@ -188,7 +196,7 @@ def write_parquet(path: Path, table: ExportTable) -> int:
 
 def write_xlsx(path: Path, tables: Sequence[ExportTable]) -> None:
     """One workbook, a sheet a table. Needs openpyxl. Text never becomes a formula."""
-    workbook = _import_library("openpyxl").Workbook(write_only=True)
+    workbook = _import_library_or_raise("openpyxl").Workbook(write_only=True)
     for table in tables:
         sheet = workbook.create_sheet(table.name)
         sheet.freeze_panes = "A2"
@@ -209,7 +217,7 @@ def _make_sheet_cell(sheet: Any, value: Any) -> Any:
     from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
 
     text = ILLEGAL_CHARACTERS_RE.sub(
-        "\ufffd", repr(value) if isinstance(value, (int, float)) else convert_to_text(value)
+        "\ufffd", repr(value) if isinstance(value, (int, float)) else convert_value_to_text(value)
     )
     if len(text) > CELL_CHARACTERS:
         text = text[: CELL_CHARACTERS - 4] + " ..."
@@ -219,21 +227,21 @@ def _make_sheet_cell(sheet: Any, value: Any) -> Any:
     return cell
 
 
-def require_libraries(form: str) -> None:
+def raise_if_format_library_missing(form: str) -> None:
     """Raises ToolMissing where the library for this format is not installed."""
     for library in {"parquet": ("pyarrow", "pyarrow.parquet"), "xlsx": ("openpyxl",)}.get(form, ()):
-        _import_library(library)
+        _import_library_or_raise(library)
 
 
 _CASTS: dict[str, Callable[[Any], Any]] = {
-    "TEXT": convert_to_text,
-    "JSON": convert_to_text,
+    "TEXT": convert_value_to_text,
+    "JSON": convert_value_to_text,
     "REAL": float,
     "NUMERIC": float,
 }
 
 
-def _import_library(name: str) -> Any:
+def _import_library_or_raise(name: str) -> Any:
     from importlib import import_module
 
     try:
@@ -246,13 +254,13 @@ def _import_library(name: str) -> Any:
         ) from error
 
 
-def make_ledger_table(rows: Iterable[Sequence[Any]]) -> ExportTable:
+def build_ledger_export_table(rows: Iterable[Sequence[Any]]) -> ExportTable:
     """Return the ledger's rows (values in the order of its columns) as a table; lists in them
     become JSON."""
-    from perfctl.orchestrator.report.ledger.rows import read_ledger_column_facts
+    from perfctl.orchestrator.report.ledger.rows import read_ledger_column_definitions
 
     columns = [
         ExportColumn(name, kind, meaning, unit, "not known")
-        for name, (kind, unit, meaning) in read_ledger_column_facts().items()
+        for name, (kind, unit, meaning) in read_ledger_column_definitions().items()
     ]
     return ExportTable("ledger", tuple(columns), rows)

@@ -71,14 +71,14 @@ class TraceCounts(NamedTuple):
     arrows: int
 
 
-def list_traced_steps(run: Run) -> list[int]:
+def list_traceable_steps(run: Run) -> list[int]:
     """Return the measured steps of which this run has kernels or ranges with start times."""
     of_kernels = {kernel.step for kernel in run.report.kernels if _has_start(kernel)}
     numbers = of_kernels | {span.step for span in run.report.ranges}
     return sorted(number for number in numbers if number is not None)
 
 
-def build_trace(
+def build_chrome_trace(
     run: Run, step: int | None, operators: Iterable[OpCall] = ()
 ) -> tuple[JsonObject, TraceCounts]:
     """Return the trace of one step, and what is in it; of the complete capture if ``step`` is None.
@@ -86,7 +86,7 @@ def build_trace(
 
     Raises UsageError when the run has no such step, PerfctlError when it has no start times.
     """
-    numbers = list_traced_steps(run)
+    numbers = list_traceable_steps(run)
     if step is not None and step not in numbers:
         none = "It has none: leave --step out for the complete capture"
         raise UsageError(
@@ -106,7 +106,7 @@ def build_trace(
     samples = [sample for sample in run.report.samples if zero <= sample.at_ns <= last]
     range_names: dict[int | None, str] = {span.number: span.name for span in run.report.ranges}
     bars = [_make_trace_event(item, zero, range_names) for item in timed]
-    _separate_overlapping_bars(bars)
+    _move_overlapping_bars_to_new_lines(bars)
     arrows = list(_make_launch_arrows(list(zip(timed, bars, strict=True))))
     events = [*bars, *_make_sample_events(samples, zero), *arrows]
     ordered = sorted(events, key=lambda event: (event["ts"], -event.get("dur", 0)))
@@ -114,7 +114,7 @@ def build_trace(
         "schemaVersion": 1,
         "displayTimeUnit": "ns",
         "otherData": _list_trace_facts(run, step, zero, len(samples)),
-        "traceEvents": [*_make_name_events(run, events), *ordered],
+        "traceEvents": [*_make_process_and_thread_labels(run, events), *ordered],
     }
     often = Counter(map(type, timed))
     counts = (often[Kernel], often[Copy], often[Range], often[OpCall])
@@ -141,7 +141,9 @@ def _select_step_items(timed: Sequence[Timed], step: int) -> list[Timed]:
     return [item for item in timed if is_in_step(item)]
 
 
-def _make_trace_event(item: Timed, zero: int, range_names: Mapping[int | None, str]) -> JsonObject:
+def _make_trace_event(
+    item: Timed, zero_ns: int, range_names: Mapping[int | None, str]
+) -> JsonObject:
     """Return a bar; an unknown duration is drawn as an instant, because 0 would claim that it took
     no time."""
     duration = item.duration_ns
@@ -186,12 +188,12 @@ def _make_trace_event(item: Timed, zero: int, range_names: Mapping[int | None, s
         "pid": line[0],
         "tid": line[1],
         "args": _drop_none_values(facts),
-        "ts": _convert_to_us(get_start_ns(item) - zero),
+        "ts": _convert_to_us(get_start_ns(item) - zero_ns),
         **(instant if duration is None else {"ph": "X", "dur": _convert_to_us(duration)}),
     }
 
 
-def _make_sample_events(samples: Sequence[Sample], zero: int) -> Iterator[JsonObject]:
+def _make_sample_events(samples: Sequence[Sample], zero_ns: int) -> Iterator[JsonObject]:
     """Yield a counter for each quantity that was sampled, at the end of the time that it covers."""
     for sample in samples:
         device = _UNKNOWN if sample.device_index is None else sample.device_index + 1
@@ -202,12 +204,12 @@ def _make_sample_events(samples: Sequence[Sample], zero: int) -> Iterator[JsonOb
                     "ph": "C",
                     "pid": HOST if field.startswith("host_") else device,
                     "tid": 0,
-                    "ts": _convert_to_us(sample.at_ns - zero),
+                    "ts": _convert_to_us(sample.at_ns - zero_ns),
                     "args": {unit: value * factor},
                 }
 
 
-def _separate_overlapping_bars(bars: Iterable[JsonObject]) -> None:
+def _move_overlapping_bars_to_new_lines(bars: Iterable[JsonObject]) -> None:
     """Move what begins inside a bar of its line and ends after it to a line of its own: Perfetto
     shows nested bars only."""
     lines = group_by(bars, lambda bar: (bar["pid"], bar["tid"]))
@@ -252,10 +254,10 @@ def _drop_none_values(facts: JsonObject) -> JsonObject:
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def _make_name_events(run: Run, events: Iterable[JsonObject]) -> Iterator[JsonObject]:
+def _make_process_and_thread_labels(run: Run, events: Iterable[JsonObject]) -> Iterator[JsonObject]:
     """Yield the labels of processes and threads in Perfetto."""
 
-    def make_label(kind: str, process: int, thread: int, name: str) -> JsonObject:
+    def make_metadata_event(kind: str, process: int, thread: int, name: str) -> JsonObject:
         line = {"ph": "M", "pid": process, "tid": thread, "ts": 0}
         return line | {"name": kind, "args": {"name": name}}
 
@@ -264,7 +266,7 @@ def _make_name_events(run: Run, events: Iterable[JsonObject]) -> Iterator[JsonOb
         gpu = devices.get(process - 1)
         name = f"GPU {process - 1}" + (f": {gpu}" if gpu else "")
         special = {HOST: "host", _UNKNOWN: "GPU that the samples do not name"}
-        yield make_label("process_name", process, 0, special.get(process, name))
+        yield make_metadata_event("process_name", process, 0, special.get(process, name))
     lines = {(event["pid"], event["tid"]) for event in events if event["ph"] != "C"}
     for process, thread in sorted(lines):
         further, number = divmod(thread, _OVERLAPPING)
@@ -272,10 +274,12 @@ def _make_name_events(run: Run, events: Iterable[JsonObject]) -> Iterator[JsonOb
         if process == HOST and number >= _LOOSE:
             name = f"thread {number - _LOOSE}, ranges that need not nest"
         suffix = f", overlapping {further}" if further else ""
-        yield make_label("thread_name", process, thread, name + suffix)
+        yield make_metadata_event("thread_name", process, thread, name + suffix)
 
 
-def _list_trace_facts(run: Run, step: int | None, zero: int, samples: int) -> dict[str, str]:
+def _list_trace_facts(
+    run: Run, step: int | None, zero_ns: int, sample_count: int
+) -> dict[str, str]:
     facts = {"run": run.id, "step": step} | {name: getattr(run, name) for name in _RUN_FACTS}
     missing = [
         f"{gap.quantity}: {gap.reason}"
@@ -283,9 +287,9 @@ def _list_trace_facts(run: Run, step: int | None, zero: int, samples: int) -> di
         if gap.quantity in ("kernel", "copy", "range")
     ]
     every = len(list(run.report.samples))
-    if every and not samples:
+    if every and not sample_count:
         missing.append(
             f"sample: none of {every:,} samples lies in this time; they may be on another clock"
         )
-    facts |= {"zero_ns": zero, "missing": "; ".join(missing)}
+    facts |= {"zero_ns": zero_ns, "missing": "; ".join(missing)}
     return {name: str(value) for name, value in _drop_none_values(facts).items()}

@@ -7,32 +7,35 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from perfctl.orchestrator.counts.counters.amd import TOOLS, is_amd_run
 from perfctl.orchestrator.counts.counters.work import is_flop_counter
-from perfctl.orchestrator.counts.derived.run import measure_rule_coverage
+from perfctl.orchestrator.counts.derived.run import compute_rule_kernel_time_coverage
 from perfctl.orchestrator.counts.figure import sum_figures
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.causes.timeline.judge import RunVerdicts
 from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import PreparedRun, Study
-from perfctl.orchestrator.ledger.sweep import describe_unused_batch_sizes
+from perfctl.orchestrator.ledger.sweep import describe_ignored_batch_sizes
 from perfctl.orchestrator.ledger.unattributed import find_largest_other_share
 from perfctl.orchestrator.ledger.usage.sums import KERNELS, group_summed_operations
 from perfctl.orchestrator.report.findings import kernels, step
-from perfctl.orchestrator.report.ledger import build_row_trail_key, build_sweep_trail_key
+from perfctl.orchestrator.report.ledger import (
+    build_row_evidence_trail_key,
+    build_sweep_evidence_trail_key,
+)
 from perfctl.orchestrator.report.ledger.causes import SWITCH, build_ledger_headlines
 from perfctl.orchestrator.report.ledger.phases import (
-    find_largest_parts,
-    find_tile_padding,
+    find_slowest_part_per_phase,
+    find_worst_tile_padding,
     has_repeated_blocks,
-    list_phases,
+    list_prefill_decode_phases,
 )
 from perfctl.orchestrator.report.numbers import format_percent
 from perfctl.orchestrator.report.page.kernels import NO_FLOPS
 from perfctl.orchestrator.report.page.records import (
     Finding,
     Steps,
-    add_impact,
-    find_median_steps,
-    sort_findings,
+    add_time_impact_and_fix,
+    find_undisturbed_median_steps,
+    sort_findings_by_impact,
 )
 from perfctl.orchestrator.report.studies.inference_fields import list_inference_findings
 from perfctl.orchestrator.report.tables import ShortNames, count_cell, run_label
@@ -61,39 +64,39 @@ PARTLY_DERIVED = "perfctl has no rule, or only a partial rule, for some kernels"
 def list_findings(analysis: Analysis) -> tuple[Finding, ...]:
     """Return findings by the share of the step that is at stake, then warnings; empty if nothing
     stands out."""
-    study, steps = analysis.study, find_median_steps(analysis)
+    study, steps = analysis.study, find_undisturbed_median_steps(analysis)
     runs = study.prepared_runs
     if study.is_foreign:
         is_derived = any(batch.derived_run for batch in study.prepared_batches)
-        return sort_findings(
+        return sort_findings_by_impact(
             (
-                *_list_operator_findings(analysis, steps),
-                *list_report_findings(
-                    runs, analysis.names, steps, analysis.verdicts, is_derived=is_derived
+                *_list_foreign_ledger_findings(analysis, steps),
+                *list_findings_without_layers(
+                    runs, analysis.names, steps, analysis.verdicts, has_derived_flops=is_derived
                 ),
-                *kernels.describe_largest_bound(analysis.roofline, analysis.names),
+                *kernels.describe_longest_kernel_bound(analysis.roofline, analysis.names),
                 *warn_of_failed_runs(study),
             )
         )
-    label = (Finding(text, "sweep") for text in describe_unused_batch_sizes(study))
+    label = (Finding(text, "sweep") for text in describe_ignored_batch_sizes(study))
     idle = tuple(step.describe_idle_gpu(runs, analysis.names, steps))
     return (
         *label,
-        *sort_findings(
+        *sort_findings_by_impact(
             (
                 *describe_flop_differences(analysis, steps),
-                *step.describe_largest_layers(study, analysis.ledger, {}),
+                *step.describe_layers_with_most_time(study, analysis.ledger, {}),
                 *(
                     list_inference_findings(study.runs)
-                    or step.describe_sample_times(study, analysis.points)
+                    or step.describe_time_per_sample_by_batch(study, analysis.points)
                 ),
                 *(idle or step.describe_launch_waits(analysis, steps)),
-                *step.describe_busy_batches([prepared.usage for prepared in runs]),
+                *step.describe_busy_and_fitting_batches([prepared.usage for prepared in runs]),
                 *step.describe_timeline_causes(analysis.verdicts, steps),
                 *step.describe_throttling(study.runs),
                 *step.describe_unattributed_time(study, analysis.ledger),
-                *warn_of_refused_rates(analysis),
-                *describe_derived_flops(analysis),
+                *warn_about_rates_above_peak(analysis),
+                *describe_derived_flops_coverage(analysis),
                 *warn_of_missing_flops(study, analysis.ledger),
                 *warn_of_missing_steps(study),
                 *warn_of_failed_runs(study),
@@ -102,39 +105,39 @@ def list_findings(analysis: Analysis) -> tuple[Finding, ...]:
     )
 
 
-def _list_operator_findings(analysis: Analysis, steps: Steps) -> Iterator[Finding]:
+def _list_foreign_ledger_findings(analysis: Analysis, steps: Steps) -> Iterator[Finding]:
     """Yield findings of an existing report whose operators' shapes give estimated FLOPs."""
     study, ledger = analysis.study, analysis.ledger
     if not ledger.rows or not study.has_ledger:
         return
-    phases = list_phases(analysis)
+    phases = list_prefill_decode_phases(analysis)
     yield from describe_flop_differences(analysis, steps)
     if has_repeated_blocks(phases):
-        yield from find_largest_parts(
+        yield from find_slowest_part_per_phase(
             phases, lambda batch: find_largest_other_share(study, ledger, batch)
         )
     else:
-        yield from step.describe_largest_layers(study, ledger, steps)
+        yield from step.describe_layers_with_most_time(study, ledger, steps)
     lines = build_ledger_headlines(analysis.judgement, ledger)
     if not any("tile padding" in line.rules for line in lines):
-        yield from find_tile_padding(phases)
+        yield from find_worst_tile_padding(phases)
     yield from step.describe_unattributed_time(study, ledger)
-    yield from warn_of_refused_rates(analysis)
-    yield from describe_derived_flops(analysis)
+    yield from warn_about_rates_above_peak(analysis)
+    yield from describe_derived_flops_coverage(analysis)
     # if all counts of a run are missing, a separate warning states it and what to do
     is_reported = any(
         explain_incomplete_flops(prepared) is not None for prepared in study.prepared_runs
     )
-    yield from warn_of_missing_flops(study, ledger, is_reported=is_reported)
+    yield from warn_of_missing_flops(study, ledger, missing_counts_reported=is_reported)
 
 
-def list_report_findings(
+def list_findings_without_layers(
     runs: Sequence[PreparedRun],
     names: ShortNames,
     steps: Steps,
     verdicts: RunVerdicts = (),
     *,
-    is_derived: bool = False,
+    has_derived_flops: bool = False,
 ) -> Iterator[Finding]:
     """Yield findings and warnings of runs without layers. ``is_derived``: their FLOPs are known
     without counters; ``names``: short kernel names."""
@@ -142,9 +145,9 @@ def list_report_findings(
         run = prepared.run
         if not run.report.kernels:
             lost = list(warn_of_missing_kernels(run))
-            yield from kernels.describe_largest_sums(run)
+            yield from kernels.describe_largest_operation_sums(run)
             if not lost:  # calls say little of a GPU that was not recorded
-                yield from kernels.describe_longest_call(run)
+                yield from kernels.describe_longest_api_call(run)
             yield from step.describe_dlprof_utilization(prepared)
             yield from step.describe_gpu_samples(run)
             yield from lost
@@ -155,17 +158,19 @@ def list_report_findings(
         stated = next((c.kernels for c in causes if c.rule == "unused tensor cores"), ())
         family = next(iter(prepared.usage.kernels_by_family.values()), ())
         if {kernel.name for kernel in family}.difference(stated):
-            yield from kernels.describe_largest_kernel(prepared, names, steps)
-        yield from kernels.describe_largest_advice(prepared, names, steps)
+            yield from kernels.describe_kernel_with_most_time(prepared, names, steps)
+        yield from kernels.describe_largest_ncu_saving(prepared, names, steps)
         yield from kernels.describe_small_grids(prepared, steps)
-        yield from kernels.describe_executed_flops(run, prepared.flops_by_launch, names)
-        yield from kernels.describe_constant_moves(prepared)
+        yield from kernels.describe_kernel_with_most_flops(run, prepared.flops_by_launch, names)
+        yield from kernels.describe_constant_move_instructions(prepared)
         yield from step.describe_idle_gpu([prepared], names, steps)
         yield from step.describe_timeline_causes(of_run, steps)
-        yield from kernels.describe_largest_range(run)
+        yield from kernels.describe_range_with_most_gpu_time(run)
         yield from step.describe_copies(prepared, steps)
         yield from step.describe_allocations(prepared, steps)
-        yield from warn_of_missing_counts(prepared, is_derived=is_derived)
+        yield from warn_about_missing_durations_and_flops(
+            prepared, has_derived_flops=has_derived_flops
+        )
 
 
 def describe_flop_differences(analysis: Analysis, steps: Steps) -> list[Finding]:
@@ -180,18 +185,18 @@ def describe_flop_differences(analysis: Analysis, steps: Steps) -> list[Finding]
         rules, cause = headline.rules, ", ".join(headline.rules) or None
         if headline.place is None:  # what is wrong with the sweep concerns each of its figures
             evidence = next((EVIDENCE[rule] for rule in rules if rule in EVIDENCE), "ledger")
-            trail = build_sweep_trail_key(rules[0]) if rules else None
+            trail = build_sweep_evidence_trail_key(rules[0]) if rules else None
             share, step = None if SWITCH in rules else 1.0, next(iter(steps.values()), None)
         else:
             row = rows_by_key[headline.place]
             evidence, share, step = "ledger", None, steps.get(row.batch)
-            trail = build_row_trail_key(row.layer_label, row.direction, row.batch)
+            trail = build_row_evidence_trail_key(row.layer_label, row.direction, row.batch)
             # the part of the row's time in which executed and estimated FLOPs differ
             if row.ratio is not None and row.time is not None and step and row.trusted:
                 part = 1 - min(row.ratio, 1 / row.ratio) if row.ratio else 1.0
                 share = row.time.median * part / step.median_ns
         finding = Finding(headline.sentence, evidence, trail=trail, cause=cause)
-        stated.append(add_impact(finding, share, step))
+        stated.append(add_time_impact_and_fix(finding, share, step))
     complete = [row for row in ledger.rows if row.ratio and not row.executed.lower_bound]
     if not stated and complete:
         derived = any(row.executed.state == "derived" for row in complete)
@@ -204,7 +209,7 @@ def describe_flop_differences(analysis: Analysis, steps: Steps) -> list[Finding]
     return stated
 
 
-def describe_derived_flops(analysis: Analysis) -> Iterator[Finding]:
+def describe_derived_flops_coverage(analysis: Analysis) -> Iterator[Finding]:
     """Yield for how much of the time FLOPs are derived, and how far the rules were verified."""
     batches = reversed(analysis.study.prepared_batches)
     run = next(
@@ -212,7 +217,7 @@ def describe_derived_flops(analysis: Analysis) -> Iterator[Finding]:
         None,
     )
     covered = (
-        measure_rule_coverage(
+        compute_rule_kernel_time_coverage(
             (kernel for kernel, _ in run.measured_launches), run.instructions_by_launch
         )
         if run
@@ -234,7 +239,7 @@ def describe_derived_flops(analysis: Analysis) -> Iterator[Finding]:
     yield Finding(f"{text}. Run 'perfctl ncu' to measure them.", "ledger")
 
 
-def warn_of_refused_rates(analysis: Analysis) -> Iterator[Finding]:
+def warn_about_rates_above_peak(analysis: Analysis) -> Iterator[Finding]:
     """Yield a warning about rates above the peak of the device."""
     above = [point for point in analysis.roofline.above_kernels if point.over == "peak"]
     if above:
@@ -250,7 +255,7 @@ def _make_gap_warning(text: str) -> Finding:
 
 
 def warn_of_missing_flops(
-    study: Study, ledger: Ledger, *, is_reported: bool = False
+    study: Study, ledger: Ledger, *, missing_counts_reported: bool = False
 ) -> Iterator[Finding]:
     """Yield which FLOPs are unknown or lower bounds. ``is_reported``: another warning states that
     nothing was measured."""
@@ -258,12 +263,16 @@ def warn_of_missing_flops(
         return
     yield from _warn_of_missing_estimates(ledger)
     bounds = [row for row in ledger.rows if row.executed.lower_bound and row.estimated.value]
-    if not ledger.has_counted_rows and is_reported:
+    if not ledger.has_executed_flops and missing_counts_reported:
         return
-    if not ledger.has_counted_rows:
+    if not ledger.has_executed_flops:
         reasons = sorted({row.executed.reason for row in ledger.rows if row.executed.reason})
         reason = "; ".join(reasons[:2])
-        counting = [batch.counting_run for batch in study.prepared_batches if batch.counting_run]
+        counting = [
+            batch.counted_or_derived_run
+            for batch in study.prepared_batches
+            if batch.counted_or_derived_run
+        ]
         text = (
             f"{reason}. perfctl therefore cannot compute FLOPs per step or a ratio."
             if any(prepared.step_count is None for prepared in counting)
@@ -272,7 +281,7 @@ def warn_of_missing_flops(
         yield _make_gap_warning(text)
     elif any(row.executed.state == "derived" for row in ledger.rows):
         if bounds:
-            names = _join_names(sorted(row.name for row in bounds))
+            names = _join_first_names_to_width(sorted(row.name for row in bounds))
             text = f"The derived FLOPs of {names} are lower bounds: {PARTLY_DERIVED}."
             yield _make_gap_warning(text)
     else:
@@ -282,7 +291,7 @@ def warn_of_missing_flops(
             for reason in row.executed.lacking or ("some launches have no counters",)
         )
         for reason, same in group_by(pairs, lambda pair: pair[0]).items():
-            names = _join_names(sorted(name for _, name in same))
+            names = _join_first_names_to_width(sorted(name for _, name in same))
             text = f"The executed FLOPs of {names} are lower bounds: {reason}."
             yield _make_gap_warning(text)
 
@@ -292,8 +301,8 @@ def _warn_of_missing_estimates(ledger: Ledger) -> Iterator[Finding]:
     rows = [row for row in ledger.rows if any(call.flops is None for call in row.calls)]
     if rows:
         calls = (call for row in rows for call in row.calls if call.flops is None)
-        kinds = _join_names(call.kind or "an operation" for call in calls)
-        names = _join_names(row.name for row in rows)
+        kinds = _join_first_names_to_width(call.kind or "an operation" for call in calls)
+        names = _join_first_names_to_width(row.name for row in rows)
         states = {"lower bounds" if row.estimated.lower_bound else "unknown" for row in rows}
         text = (
             f"The estimated FLOPs of {names} are {' or '.join(sorted(states))}: they do not "
@@ -302,7 +311,7 @@ def _warn_of_missing_estimates(ledger: Ledger) -> Iterator[Finding]:
         yield _make_gap_warning(text)
 
 
-def _join_names(names: Iterable[str]) -> str:
+def _join_first_names_to_width(names: Iterable[str]) -> str:
     names = list(dict.fromkeys(names))
     listed = names[:3]
     while len(listed) > 1 and len(", ".join(listed)) > NAMES_CHARACTERS_MAX:
@@ -341,7 +350,9 @@ def warn_of_missing_kernels(run: Run) -> Iterator[Finding]:
         yield _make_gap_warning(text)
 
 
-def warn_of_missing_counts(prepared: PreparedRun, *, is_derived: bool) -> Iterator[Finding]:
+def warn_about_missing_durations_and_flops(
+    prepared: PreparedRun, *, has_derived_flops: bool
+) -> Iterator[Finding]:
     """Yield which durations and FLOPs the kernels of a report lack. ``is_derived``: the FLOPs are
     known without counters."""
     report, kernels = prepared.run.report, list(prepared.run.report.kernels)
@@ -355,7 +366,7 @@ def warn_of_missing_counts(prepared: PreparedRun, *, is_derived: bool) -> Iterat
         )
         reason = f": {gap.reason.rstrip('.')}" if gap else ""
         yield _make_gap_warning(f"{which} a duration{reason}.")
-    lacking = None if is_derived else explain_incomplete_flops(prepared)
+    lacking = None if has_derived_flops else explain_incomplete_flops(prepared)
     if lacking is not None:
         state, reason = lacking
         text = f"Executed FLOPs are {'lower bounds' if state == 'lower bound' else state}"

@@ -18,7 +18,7 @@ from perfctl.orchestrator.ledger.usage.sums import (
     KERNELS,
     SYSTEM_CALLS,
     SumGroup,
-    get_measured_time,
+    get_host_else_device_ns,
     group_summed_operations,
 )
 from perfctl.orchestrator.report.findings.step import shorten_name_middle
@@ -27,9 +27,14 @@ from perfctl.orchestrator.report.numbers import format_percent, format_si, forma
 from perfctl.orchestrator.report.page.kernels import (
     NO_FLOPS,
     PATHS,
-    merge_advice_by_rule_and_kernel,
+    merge_ncu_advice_by_rule_and_kernel,
 )
-from perfctl.orchestrator.report.page.records import UNEXPLAINED, Finding, Steps, add_impact
+from perfctl.orchestrator.report.page.records import (
+    UNEXPLAINED,
+    Finding,
+    Steps,
+    add_time_impact_and_fix,
+)
 from perfctl.orchestrator.report.tables import ShortNames, count_cell
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import pluralize_count
@@ -42,7 +47,7 @@ SMALL_SHARE_MIN = 0.5
 GRID_FIX = "Give each launch more blocks: larger batches, fused layers, or a split of long sums"
 
 
-def describe_largest_kernel(
+def describe_kernel_with_most_time(
     prepared: PreparedRun, names: ShortNames, steps: Steps
 ) -> Iterator[Finding]:
     """Yield the family of kernels with the most time, and the kernel with the most of it. Time of
@@ -80,7 +85,7 @@ def describe_largest_kernel(
     is_advised = is_only and run.report.advice
     exposed_share = usage.measure_exposed_ns(family, kernels) / usage.recorded_ns
     at_stake = None if is_advised else UNEXPLAINED * exposed_share
-    yield add_impact(Finding(text, "kernels"), at_stake, steps.get(run.batch_size))
+    yield add_time_impact_and_fix(Finding(text, "kernels"), at_stake, steps.get(run.batch_size))
 
 
 def describe_small_grids(prepared: PreparedRun, steps: Steps) -> Iterator[Finding]:
@@ -101,10 +106,12 @@ def describe_small_grids(prepared: PreparedRun, steps: Steps) -> Iterator[Findin
         f"{empty}. {GRID_FIX}."
     )
     at_stake = small.idle_share * small.kernels_ns / prepared.usage.recorded_ns
-    yield add_impact(Finding(text, "kernels", fix=GRID_FIX), at_stake, steps.get(run.batch_size))
+    yield add_time_impact_and_fix(
+        Finding(text, "kernels", fix=GRID_FIX), at_stake, steps.get(run.batch_size)
+    )
 
 
-def describe_largest_advice(
+def describe_largest_ncu_saving(
     prepared: PreparedRun, names: ShortNames, steps: Steps
 ) -> Iterator[Finding]:
     """Yield the rule of ncu that would save the most time in a kernel, by ncu's own estimates for
@@ -115,7 +122,7 @@ def describe_largest_advice(
         times[kernel.name] += kernel.duration_ns or 0
     results = (
         (saved_ns, times[name], name, best)
-        for saved_ns, name, best, _ in merge_advice_by_rule_and_kernel(run)
+        for saved_ns, name, best, _ in merge_ncu_advice_by_rule_and_kernel(run)
         if name is not None and (saved_ns or best.rule == "SOLBottleneck")
     )
     saved_ns, _, name, best = max(results, key=lambda item: item[:2], default=(0, 0, None, None))
@@ -132,13 +139,13 @@ def describe_largest_advice(
         )
     at_stake_ns = saved_ns or UNEXPLAINED * times[name]  # what a bottleneck costs is not known
     at_stake = at_stake_ns / prepared.usage.recorded_ns if at_stake_ns else None
-    yield add_impact(Finding(text, "advice"), at_stake, steps.get(run.batch_size))
+    yield add_time_impact_and_fix(Finding(text, "advice"), at_stake, steps.get(run.batch_size))
 
 
-def describe_largest_bound(roofs: Roofline, names: ShortNames) -> Iterator[Finding]:
+def describe_longest_kernel_bound(roofs: Roofline, names: ShortNames) -> Iterator[Finding]:
     """Yield what bounds the kernel with the most time, if FLOPs or bytes say so. Its share of the
     kernel time is at stake where it is near the roof."""
-    points = [point for point in roofs.kernels if point.bound in ("compute", "memory")]
+    points = [point for point in roofs.kernel_points if point.bound in ("compute", "memory")]
     point = max(points, key=lambda point: point.traffic.time_ns or 0, default=None)
     if point is not None and not point.refused:
         name = point.traffic.name
@@ -146,19 +153,19 @@ def describe_largest_bound(roofs: Roofline, names: ShortNames) -> Iterator[Findi
             f"{names.get(name) or shorten_kernel_name(name)} is "
             f"{describe_roofline_bound(point, roofs)}."
         )
-        total_ns = sum(item.traffic.time_ns or 0 for item in roofs.kernels)
+        total_ns = sum(item.traffic.time_ns or 0 for item in roofs.kernel_points)
         near_ns = point.traffic.time_ns if (point.reached or 0) >= SATURATED else None
         yield Finding(text, "roofline", impact_ns=near_ns, step_ns=total_ns)
 
 
-def describe_largest_sums(run: Run) -> Iterator[Finding]:
+def describe_largest_operation_sums(run: Run) -> Iterator[Finding]:
     """Yield what takes the most time among the kernels, copies and calls of a report that has only
     sums, what copies take next to kernels, and the kernel with the most FLOPs."""
     groups = group_summed_operations([run])
     times: dict[SumGroup, dict[tuple[str, int], tuple[int, int]]] = defaultdict(dict)
     for group, pairs in groups.items():
         for number, (_, operation) in enumerate(pairs if group.quantity else ()):
-            if (length := get_measured_time(operation)) is not None:
+            if (length := get_host_else_device_ns(operation)) is not None:
                 # several kernels may have one truncated name
                 key = operation.name, number if operation.name.endswith("…") else 0
                 earlier_ns, earlier_calls = times[group].get(key, (0, 0))
@@ -197,7 +204,7 @@ def describe_largest_sums(run: Run) -> Iterator[Finding]:
         )
 
 
-def describe_longest_call(run: Run) -> Iterator[Finding]:
+def describe_longest_api_call(run: Run) -> Iterator[Finding]:
     """Yield the call of the CUDA or HIP runtime with the most time, of a report without kernels."""
     calls = [
         call for call in run.report.api_calls if call.domain in ("cuda", "hip") and call.total_ns
@@ -212,7 +219,7 @@ def describe_longest_call(run: Run) -> Iterator[Finding]:
         )
 
 
-def describe_executed_flops(
+def describe_kernel_with_most_flops(
     run: Run, flops: dict[int, KernelFlops], names: ShortNames
 ) -> Iterator[Finding]:
     """Yield the kernel that executed the most FLOPs, and on which path."""
@@ -247,7 +254,7 @@ def describe_executed_flops(
     )
 
 
-def describe_constant_moves(prepared: PreparedRun) -> Iterator[Finding]:
+def describe_constant_move_instructions(prepared: PreparedRun) -> Iterator[Finding]:
     """Yield the HFMA and tensor instructions that only move constants, and are in no count."""
     launches = [
         launch
@@ -262,7 +269,7 @@ def describe_constant_moves(prepared: PreparedRun) -> Iterator[Finding]:
         )
 
 
-def describe_largest_range(run: Run) -> Iterator[Finding]:
+def describe_range_with_most_gpu_time(run: Run) -> Iterator[Finding]:
     """Yield the range that launched the most GPU time, next to the time of the host in it."""
     timed = [item for item in sum_ranges_by_name(run) if item.gpu_ns]
     if timed:

@@ -8,10 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from statistics import fmean
 
-from perfctl.orchestrator.compare.sides import explain_busy_cpu
+from perfctl.orchestrator.compare.sides import explain_cpu_contention
 from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_name
 from perfctl.orchestrator.ledger.analysis import Analysis
-from perfctl.orchestrator.ledger.causes.timeline.judge import RunVerdicts, pick_worst_verdicts
+from perfctl.orchestrator.ledger.causes.timeline.judge import (
+    RunVerdicts,
+    pick_largest_verdict_per_rule,
+)
 from perfctl.orchestrator.ledger.ledger import (
     Ledger,
     LedgerRow,
@@ -20,16 +23,16 @@ from perfctl.orchestrator.ledger.ledger import (
 from perfctl.orchestrator.ledger.prepared import PreparedRun, Study
 from perfctl.orchestrator.ledger.sweep import BatchPoint
 from perfctl.orchestrator.ledger.unattributed import (
-    explain_unattributed,
+    explain_unattributed_time,
     find_largest_other_share,
-    list_untimed_work,
+    list_reasons_for_untimed_kernels,
 )
 from perfctl.orchestrator.ledger.usage.intervals import Intervals, sum_durations_ns
 from perfctl.orchestrator.ledger.usage.readings import (
     BUSY,
-    average_over_time,
-    extrapolate_memory_fit,
-    find_busy_batch,
+    compute_time_weighted_mean,
+    extrapolate_largest_fitting_batch,
+    find_smallest_busy_batch_across_runs,
     is_host_sample,
     list_ns_and_value_of_field,
 )
@@ -59,7 +62,7 @@ from perfctl.orchestrator.report.page.records import (
     UNEXPLAINED,
     Finding,
     Steps,
-    add_impact,
+    add_time_impact_and_fix,
 )
 from perfctl.orchestrator.report.page.study import is_unified_memory_migration
 from perfctl.orchestrator.report.tables import ShortNames, count_cell, run_label
@@ -121,9 +124,11 @@ MIGRATION_FIX = (
 )
 
 
-def describe_busy_batches(runs: Sequence[RunUsage]) -> Iterator[Finding]:
+def describe_busy_and_fitting_batches(runs: Sequence[RunUsage]) -> Iterator[Finding]:
     """Yield from which batch size on the GPU is busy, and which batch size fits."""
-    if (busy := find_busy_batch([run.utilization_by_source for run in runs])) is not None:
+    if (
+        busy := find_smallest_busy_batch_across_runs([run.utilization_by_source for run in runs])
+    ) is not None:
         batch, is_busy, share = busy
         over = f", mean of {share.gpus} GPUs" if share.gpus > 1 else ""
         threshold = f"({format_percent(BUSY)} of the time or more)"
@@ -135,7 +140,7 @@ def describe_busy_batches(runs: Sequence[RunUsage]) -> Iterator[Finding]:
         gpu, verb = name_gpu_and_verb([run.run for run in runs])
         text = f"{gpu} {verb} busy {place_text}: {format_percent(share.value or 0)} there{over}."
         yield Finding(text, "utilization")
-    if fit := extrapolate_memory_fit([run.memory_use for run in runs]):
+    if fit := extrapolate_largest_fitting_batch([run.memory_use for run in runs]):
         yield Finding(
             f"Batch {fit.batch:,} is the largest that fits into {format_bytes(fit.limit)} (linear "
             f"fit to the reserved peaks of batches {', '.join(map(str, fit.batches))}: "
@@ -153,7 +158,9 @@ def describe_idle_gpu(
     shares = []
     for run in runs:
         uses = [
-            use for use in run.usage.busy_times if use.stream is None and use.busy_share is not None
+            use
+            for use in run.usage.device_and_stream_busy_times
+            if use.stream is None and use.busy_share is not None
         ]
         if uses:
             shares.append((fmean(use.busy_share or 0 for use in uses), run, uses))
@@ -214,7 +221,7 @@ def describe_idle_gpu(
         if fix := {DATA: LOAD_FIX, START: WARM_UP_FIX}.get(cause):
             text += f" {fix}."
     finding = Finding(text, "utilization", fix=fix)
-    yield add_impact(finding, at_stake, steps.get(prepared.run.batch_size))
+    yield add_time_impact_and_fix(finding, at_stake, steps.get(prepared.run.batch_size))
 
 
 def _describe_main_gap(busy: BusyTime, idle: DeviceIdleTime, names: ShortNames) -> str:
@@ -237,13 +244,13 @@ def _describe_main_gap(busy: BusyTime, idle: DeviceIdleTime, names: ShortNames) 
     )
 
 
-def name_gpu_and_verb(runs: Iterable[Run], index: int | None = None) -> tuple[str, str]:
+def name_gpu_and_verb(runs: Iterable[Run], device_index: int | None = None) -> tuple[str, str]:
     """Return the GPU of these runs as a sentence begins, and its verb: "The NVIDIA A100", "is".
 
     It is "The GPU" if no run names it, "The GPUs" if there are several. ``index``: only this GPU.
     """
     gpus = [device for run in runs for device in run.devices if device.kind == "gpu"]
-    meant = [device for device in gpus if index is not None and device.index == index]
+    meant = [device for device in gpus if device_index is not None and device.index == device_index]
     names = {device.name or "" for device in meant or gpus}
     if len(names) > 1:
         return "The GPUs", "are"
@@ -253,11 +260,11 @@ def name_gpu_and_verb(runs: Iterable[Run], index: int | None = None) -> tuple[st
 
 def describe_timeline_causes(runs: RunVerdicts, steps: Steps) -> Iterator[Finding]:
     """Yield what could be faster by the timeline of the run where it costs most, and what to do."""
-    for cause, run in pick_worst_verdicts(runs):
+    for cause, run in pick_largest_verdict_per_rule(runs):
         suffix = f" ({run_label(run)})" if len(runs) > 1 else ""
         text = f"{cause.text}{suffix}. {cause.todo}"
         finding = Finding(text, "utilization", cause=cause.rule, fix=cause.todo)
-        yield add_impact(finding, cause.step_share, steps.get(run.batch_size))
+        yield add_time_impact_and_fix(finding, cause.step_share, steps.get(run.batch_size))
 
 
 def describe_copies(prepared: PreparedRun, steps: Steps) -> Iterator[Finding]:
@@ -270,7 +277,7 @@ def describe_copies(prepared: PreparedRun, steps: Steps) -> Iterator[Finding]:
         return
     migrations = [copy for copy in timed if is_unified_memory_migration(copy)]
     if migrations:
-        yield _describe_migrations(migrations, prepared, steps)
+        yield _describe_unified_memory_migrations(migrations, prepared, steps)
     timed = [copy for copy in timed if not is_unified_memory_migration(copy)]
     copies_ns = sum_durations_ns(timed)
     if copies_ns < COPY_SHARE_MIN * (copies_ns + kernels_ns):
@@ -280,10 +287,10 @@ def describe_copies(prepared: PreparedRun, steps: Steps) -> Iterator[Finding]:
     # the share of the step has both copies and migrations
     at_stake = breakdown.shares[COPIES] if breakdown and not migrations else None
     copying = Intervals.make_from_items(timed)
-    outside_ns = copying.total_ns - copying.measure_within(window.start, window.end)
+    outside_ns = copying.total_ns - copying.measure_covered_ns(window.start, window.end)
     if not prepared.step_count and outside_ns > window.length_ns > 0:
         at_stake = copying.total_ns / window.length_ns
-    yield add_impact(Finding(text, "ranges"), at_stake, steps.get(run.batch_size))
+    yield add_time_impact_and_fix(Finding(text, "ranges"), at_stake, steps.get(run.batch_size))
 
 
 def describe_allocations(prepared: PreparedRun, steps: Steps) -> Iterator[Finding]:
@@ -304,16 +311,19 @@ def describe_allocations(prepared: PreparedRun, steps: Steps) -> Iterator[Findin
             "call may create the context and does not count."
         )
     at_stake, step = calls.blocked_ns / window.length_ns, steps.get(prepared.run.batch_size)
-    yield add_impact(Finding(text, "api", fix=ALLOCATION_FIX), at_stake, step)
+    yield add_time_impact_and_fix(Finding(text, "api", fix=ALLOCATION_FIX), at_stake, step)
 
 
-def _describe_migrations(
+def _describe_unified_memory_migrations(
     migrations: Sequence[Copy], prepared: PreparedRun, steps: Steps
 ) -> Finding:
     """Return what unified memory moved, and how long kernels waited for it."""
     window, moved = prepared.usage.window, Intervals.make_from_items(migrations)
     inside_ns = max(
-        (running.measure_overlap(moved) for running in window.kernel_intervals_by_device.values()),
+        (
+            running.measure_overlap_ns(moved)
+            for running in window.kernel_intervals_by_device.values()
+        ),
         default=0,
     )
     text = (
@@ -324,7 +334,7 @@ def _describe_migrations(
     )
     share_inside = inside_ns / window.length_ns if window.length_ns else None
     finding = Finding(text, "ranges", fix=MIGRATION_FIX)
-    return add_impact(finding, share_inside, steps.get(prepared.run.batch_size))
+    return add_time_impact_and_fix(finding, share_inside, steps.get(prepared.run.batch_size))
 
 
 def _describe_copy_sums(run: Run, timed: Sequence[Copy], kernels_ns: float) -> str:
@@ -342,8 +352,8 @@ def _describe_copy_sums(run: Run, timed: Sequence[Copy], kernels_ns: float) -> s
     copying = Intervals.make_from_items(timed)
     first, start = copying.first_start_and_last_end[0], kernels.first_start_and_last_end[0]
     most_ns, when = max(
-        (copying.measure_within(first, start), "before the first kernel"),
-        (copying.measure_overlap(kernels), "while kernels run"),
+        (copying.measure_covered_ns(first, start), "before the first kernel"),
+        (copying.measure_overlap_ns(kernels), "while kernels run"),
     )
     split = f". Most of this time is {when}" if most_ns > copies_ns / 2 else ""
     return (
@@ -371,7 +381,7 @@ def describe_dlprof_utilization(prepared: PreparedRun) -> Iterator[Finding]:
 def describe_gpu_samples(run: Run) -> Iterator[Finding]:
     """Yield what samples of the GPUs show over time: idle time or a low utilization, memory that
     grows, and what tensors took at most; else their power and memory, of a run without kernels."""
-    findings = list(_describe_sample_courses(run))
+    findings = list(_describe_samples_over_time(run))
     yield from findings
     samples = [sample for sample in run.report.samples if not is_host_sample(sample)]
     powers = [sample.power_w for sample in samples if sample.power_w is not None]
@@ -388,7 +398,7 @@ def describe_gpu_samples(run: Run) -> Iterator[Finding]:
     )
 
 
-def _describe_sample_courses(run: Run) -> Iterator[Finding]:
+def _describe_samples_over_time(run: Run) -> Iterator[Finding]:
     gpus = group_by(
         (sample for sample in run.report.samples if not is_host_sample(sample)),
         lambda sample: sample.device_index,
@@ -404,7 +414,7 @@ def _describe_sample_courses(run: Run) -> Iterator[Finding]:
             yield Finding(f"{gpu} {text}", "utilization")
         for field, subject in _GROWING.items():
             points = list_ns_and_value_of_field(samples, field)
-            if len(points) >= SAMPLES_MIN and (text := _describe_memory_course(points)):
+            if len(points) >= SAMPLES_MIN and (text := _describe_memory_growth_or_peak(points)):
                 of_gpu = f" of {gpu}" if gpu != "The GPU" else ""
                 yield Finding(f"{subject}{of_gpu} {text}", "memory")
 
@@ -451,7 +461,7 @@ def _describe_sampled_utilization(points: Sequence[tuple[int, float]]) -> str | 
                 f"{format_time(start - begin)} on."
             )
         return text
-    mean = average_over_time(points)
+    mean = compute_time_weighted_mean(points)
     if mean is None:
         return None
     often = "is" if mean >= BUSY else "is at times" if most >= BUSY else "is never fully"
@@ -461,7 +471,7 @@ def _describe_sampled_utilization(points: Sequence[tuple[int, float]]) -> str | 
     )
 
 
-def _describe_memory_course(points: Sequence[tuple[int, float]]) -> str | None:
+def _describe_memory_growth_or_peak(points: Sequence[tuple[int, float]]) -> str | None:
     """Return that memory grows through all of the samples, or its peak if it falls afterwards."""
     quarter = len(points) // 4
     first, second, _, last = (
@@ -490,7 +500,7 @@ def describe_launch_waits(analysis: Analysis, steps: Steps) -> Iterator[Finding]
     """Yield the batch size whose step is mostly waiting for launches, by its kernel time."""
     waiting = [
         point.traffic
-        for point in analysis.roofline.select_points_of_level("run")
+        for point in analysis.roofline.select_points_by_work_level("run")
         if point.bound == "launch" and point.traffic.busy
     ]
     if not waiting:
@@ -504,15 +514,17 @@ def describe_launch_waits(analysis: Analysis, steps: Steps) -> Iterator[Finding]
     )
     if len(waiting) > 1:
         text += f" The share is below half of the step at {len(waiting)} batch sizes."
-    yield add_impact(Finding(text, "roofline"), 1 - (least.busy or 0), steps.get(least.batch))
+    yield add_time_impact_and_fix(
+        Finding(text, "roofline"), 1 - (least.busy or 0), steps.get(least.batch)
+    )
 
 
-def describe_largest_layers(study: Study, ledger: Ledger, steps: Steps) -> Iterator[Finding]:
+def describe_layers_with_most_time(study: Study, ledger: Ledger, steps: Steps) -> Iterator[Finding]:
     """Yield the layer with the most time at both ends of the sweep, all its passes together; then
     which pass. Nothing about a batch size at which something else takes more time. ``steps``: none
     in a sweep, whose differences come first."""
     by_batch: dict[int, dict[str, list[LedgerRow]]] = defaultdict(lambda: defaultdict(list))
-    judged = _find_complete_batches(study)
+    judged = _find_batches_with_complete_timing(study)
     for row in ledger.rows:
         is_judged = row.batch in judged and not isinstance(row.batch, str)
         if row.share is not None and row.trusted and is_judged:
@@ -562,10 +574,12 @@ def describe_largest_layers(study: Study, ledger: Ledger, steps: Steps) -> Itera
         text += f" {'Its' if is_same else 'The'} largest pass is {' and '.join(passes)}."
     step = steps.get(first.batch)
     took = UNEXPLAINED * sum(row.time.median for row in low if row.time)
-    yield add_impact(Finding(text, "ledger"), took / step.median_ns if step else None, step)
+    yield add_time_impact_and_fix(
+        Finding(text, "ledger"), took / step.median_ns if step else None, step
+    )
 
 
-def _find_complete_batches(study: Study) -> set[Point]:
+def _find_batches_with_complete_timing(study: Study) -> set[Point]:
     """Return the batch sizes whose timed run is complete; all of them if none is."""
     statuses = {
         batch.batch: batch.timing_run.run.status
@@ -595,14 +609,14 @@ def _describe_largest_row(row: LedgerRow) -> str:
 
 def describe_unattributed_time(study: Study, ledger: Ledger) -> Iterator[Finding]:
     """Yield the share of the time that belongs to no layer, with its causes."""
-    judged = _find_complete_batches(study)
+    judged = _find_batches_with_complete_timing(study)
     items = (item for item in ledger.unattributed if item.batch in judged)
     largest = max(items, key=lambda item: item.share, default=None)
     if largest is None or largest.share <= UNATTRIBUTED_SHARE_MIN:
         return
     run = study.get_batch(largest.batch).timing_run
     causes = []
-    for cause in explain_unattributed(run) if run else ():
+    for cause in explain_unattributed_time(run) if run else ():
         if cause.share >= UNATTRIBUTED_CAUSE_SHARE_MIN:
             launches = f", {pluralize_count(cause.launches, 'launch')}" if cause.launches else ""
             causes.append(f"{cause.text} ({format_percent(cause.share * largest.share)}{launches})")
@@ -612,16 +626,18 @@ def describe_unattributed_time(study: Study, ledger: Ledger) -> Iterator[Finding
     )
     if causes:
         text += f": mostly {' and '.join(filter(None, (', '.join(causes[:-1]), causes[-1])))}"
-    for reason in list_untimed_work(run.run) if run else ():
+    for reason in list_reasons_for_untimed_kernels(run.run) if run else ():
         text += f". This time does not include all kernels: {reason}"
     yield Finding(f"{text}.", "ledger")
 
 
-def describe_sample_times(study: Study, points: Sequence[BatchPoint]) -> Iterator[Finding]:
+def describe_time_per_sample_by_batch(
+    study: Study, points: Sequence[BatchPoint]
+) -> Iterator[Finding]:
     """Yield how the time per sample changes with the batch size, unless the steps scatter by more
     or other programs kept the CPU busy."""
-    timed = [point for point in points if point.per_sample and point.is_complete]
-    if timed and (reason := explain_busy_cpu(study.runs)) is not None:
+    timed = [point for point in points if point.step_ns_per_sample and point.is_complete]
+    if timed and (reason := explain_cpu_contention(study.runs)) is not None:
         effect = "Times cannot be compared between batch sizes"
         effect = effect if timed[1:] else "Do not rely on the times"
         text = f"{effect}: {reason}. {BUSY_CPU_FIX}."
@@ -636,19 +652,21 @@ def describe_sample_times(study: Study, points: Sequence[BatchPoint]) -> Iterato
         if point.step and point.samples
     ]
     is_overlapping = max(low for low, _ in ranges) <= min(high for _, high in ranges)
-    assert first.per_sample and last.per_sample
-    factor = first.per_sample / last.per_sample
+    assert first.step_ns_per_sample and last.step_ns_per_sample
+    factor = first.step_ns_per_sample / last.step_ns_per_sample
     between = ", ".join(
         f"{format_step_times(point.step, point.samples or 1)} at batch {point.batch}"
         for point in (first, last)
         if point.step
     )
-    best = min(timed, key=lambda point: point.per_sample or 0)
-    if 0.95 < factor < 1.05 and (best.per_sample or 0) > 0.9 * first.per_sample:
+    best = min(timed, key=lambda point: point.step_ns_per_sample or 0)
+    if 0.95 < factor < 1.05 and (best.step_ns_per_sample or 0) > 0.9 * first.step_ns_per_sample:
         yield Finding(f"Time per sample hardly changes with the batch size: {between}.", "sweep")
         return
     if best.batch not in (first.batch, last.batch):
-        between += f". It is lowest at batch {best.batch} with {format_time(best.per_sample or 0)}"
+        between += (
+            f". It is lowest at batch {best.batch} with {format_time(best.step_ns_per_sample or 0)}"
+        )
     text = (
         f"{'falls' if factor > 1 else 'grows'} with the batch size by a factor of "
         f"{max(factor, 1 / factor):.1f}"

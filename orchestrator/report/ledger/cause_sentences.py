@@ -16,7 +16,7 @@ from perfctl.orchestrator.ledger.causes.rule import (
     Cause,
     format_ratio,
     format_share,
-    format_with_prefix,
+    format_with_si_prefix,
 )
 from perfctl.orchestrator.report.numbers import format_time
 
@@ -416,8 +416,8 @@ _STYLES: Mapping[str, Callable[[Any], str]] = {
     "times": format_ratio,
     "percent": format_share,
     "time": format_time,
-    "flops": lambda flops: f"{format_with_prefix(flops)}FLOP",
-    "number": lambda number: format_with_prefix(number).strip(),
+    "flops": lambda flops: f"{format_with_si_prefix(flops)}FLOP",
+    "number": lambda number: format_with_si_prefix(number).strip(),
     "gradient": _GRADIENTS.__getitem__,
     "list": ", ".join,
     "and": lambda parts: " and ".join([*filter(None, [", ".join(parts[:-1])]), parts[-1]]),

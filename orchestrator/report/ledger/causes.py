@@ -19,7 +19,7 @@ from perfctl.orchestrator.ledger.causes.rule import (
 from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.report.ledger.cause_sentences import FIXES, SENTENCES, fill_cause_template
 from perfctl.orchestrator.statistics import group_by
-from perfctl.records.run import format_points, get_sort_size
+from perfctl.records.run import format_sweep_points, get_batch_size_sort_key
 
 HEADLINES_MAX = 3
 """Headlines about rows."""
@@ -118,14 +118,14 @@ def describe_cause_with_fix(cause: Cause) -> DescribedCause:
     )
 
 
-def describe_causes_of_rows(
+def describe_causes_by_rule(
     rows: Iterable[LedgerRow], judgement: StudyCauses
 ) -> tuple[DescribedCause, ...]:
     """Return the causes of one layer and pass, each at the batch size where the difference is
     largest, with the other batch sizes."""
     cases = (
         (row.batch, cause)
-        for row in sorted(rows, key=compute_ratio_deviation, reverse=True)
+        for row in sorted(rows, key=compute_abs_log_ratio, reverse=True)
         for cause in judgement.get_row_causes(*row.key).causes
     )
     described = []
@@ -136,13 +136,17 @@ def describe_causes_of_rows(
             factors = [item.factor for item in every if item.factor is not None]
             low, high = (format_ratio(limit(factors, default=0)) for limit in (min, max))
             predicted = f" (predicts {low} to {high})" if low != high else ""
-            points = format_points(sorted((point for point, _ in other_cases), key=get_sort_size))
+            points = format_sweep_points(
+                sorted((point for point, _ in other_cases), key=get_batch_size_sort_key)
+            )
             cause = replace(cause, elsewhere=f"also at {points}{predicted}")
         described.append(cause)
     return tuple(described)
 
 
-def describe_unexplained_share(rows: Iterable[LedgerRow], judgement: StudyCauses) -> str | None:
+def describe_unexplained_difference_share(
+    rows: Iterable[LedgerRow], judgement: StudyCauses
+) -> str | None:
     """Return the share of the difference that no cause explains, over the batch sizes; None if
     there is none."""
     judged = (judgement.get_row_causes(*row.key) for row in rows)
@@ -172,7 +176,7 @@ def build_ledger_headlines(judgement: StudyCauses, ledger: Ledger) -> tuple[Ledg
         for cause in judgement.sweep
         if cause.rule != SWITCH
     ]
-    lines += _build_row_headlines(judgement, ledger, sweep_rules)
+    lines += _build_flops_difference_headlines(judgement, ledger, sweep_rules)
     if switches:
         other_count = len(switches) - 1
         rows = "rows change their" if other_count > 1 else "row changes its"
@@ -190,7 +194,7 @@ def build_ledger_headlines(judgement: StudyCauses, ledger: Ledger) -> tuple[Ledg
     return tuple(lines)
 
 
-def _build_row_headlines(
+def _build_flops_difference_headlines(
     judgement: StudyCauses, ledger: Ledger, sweep_rules: set[str]
 ) -> list[LedgerHeadline]:
     """Return the largest differences; those of layers that take little of the time come last.
@@ -198,16 +202,16 @@ def _build_row_headlines(
     deviating = [
         row
         for row in ledger.rows
-        if compute_ratio_deviation(row) > log(RATIO_MIN)
+        if compute_abs_log_ratio(row) > log(RATIO_MIN)
         and (not row.executed.lower_bound or (row.ratio is not None and row.ratio > 1))
     ]
     groups = group_by(deviating, lambda row: row.name)
     lines = []
     for rows in sorted(
         groups.values(),
-        key=lambda rows: (_have_small_time_share(rows), -max(map(compute_ratio_deviation, rows))),
+        key=lambda rows: (_have_small_time_share(rows), -max(map(compute_abs_log_ratio, rows))),
     ):
-        row = max(rows, key=compute_ratio_deviation)
+        row = max(rows, key=compute_abs_log_ratio)
         judged = judgement.get_row_causes(*row.key)
         rules = tuple(cause.rule for cause in judged.causes)
         if not rules or not sweep_rules.issuperset(rules):
@@ -222,7 +226,7 @@ def _have_small_time_share(rows: Iterable[LedgerRow]) -> bool:
     return bool(shares) and max(shares) < TIME_SHARE_MIN
 
 
-def compute_ratio_deviation(row: LedgerRow) -> float:
+def compute_abs_log_ratio(row: LedgerRow) -> float:
     """Return the difference on a scale on which half and double are as far: infinite if nothing
     was executed, 0 without a ratio."""
     return abs(log(row.ratio)) if row.ratio else 0.0 if row.ratio is None else inf
@@ -240,7 +244,7 @@ def _describe_row_difference(
     bound = "at least " if figure.lower_bound else ""
     about = "about " if figure.state == "estimated" else ""
     number = f"{format_ratio(factor)} times" if factor else "none of"
-    other_points = format_points(other.batch for other in rows if other.batch != row.batch)
+    other_points = format_sweep_points(other.batch for other in rows if other.batch != row.batch)
     also = f" (also off by more than 10% at {other_points})" if other_points else ""
     derived = " (derived from its kernels)" if figure.state == "derived" else ""
     text = (

@@ -21,25 +21,25 @@ from perfctl.orchestrator.ledger.timing import (
     KERNELS_OF_CAPTURE,
     KERNELS_OF_STEPS,
     TimeSpread,
-    is_capture_one_step,
+    is_capture_treated_as_single_step,
 )
-from perfctl.orchestrator.ledger.unattributed import explain_unattributed
-from perfctl.orchestrator.report.ledger import build_row_trail_key
+from perfctl.orchestrator.ledger.unattributed import explain_unattributed_time
+from perfctl.orchestrator.report.ledger import build_row_evidence_trail_key
 from perfctl.orchestrator.report.ledger.causes import (
     DescribedCause,
-    compute_ratio_deviation,
+    compute_abs_log_ratio,
     describe_cause_with_fix,
-    describe_causes_of_rows,
-    describe_unexplained_share,
+    describe_causes_by_rule,
+    describe_unexplained_difference_share,
 )
 from perfctl.orchestrator.report.ledger.roofline import build_bound_cell
 from perfctl.orchestrator.report.numbers import (
-    format_all_digits,
+    format_integer_or_six_digits,
     format_percent,
     format_ratio,
     format_significant,
     format_time,
-    round_to_six_digits,
+    round_to_six_significant_digits,
 )
 from perfctl.orchestrator.report.tables import (
     Cell,
@@ -51,7 +51,7 @@ from perfctl.orchestrator.report.tables import (
     format_state_sign,
     join_notes,
     mark_cell_estimated,
-    mark_unit_in_cells,
+    mark_column_if_cells_show_unit,
     missing_cell,
     share_cell,
     text_cell,
@@ -60,7 +60,7 @@ from perfctl.orchestrator.report.tables import (
     time_column,
 )
 from perfctl.records.report import pluralize_count
-from perfctl.records.run import Point, format_point
+from perfctl.records.run import Point, format_sweep_point
 
 MINOR_SHARE, FOLD_FROM = 0.01, 3
 """Groups without multiply-adds below this share are folded if there are as many."""
@@ -186,7 +186,7 @@ def build_ledger_view(analysis: Analysis) -> LedgerView | None:
     for column in _build_ledger_columns(total, basis, analysis.study.axis_name):
         cells = [line.cells[column.label] for group in groups for line in group.lines]
         if any(cell.style != "no" for cell in cells):
-            columns.append(mark_unit_in_cells(column, cells))
+            columns.append(mark_column_if_cells_show_unit(column, cells))
     return LedgerView(
         analysis.study.axis_name,
         tuple(columns),
@@ -198,18 +198,18 @@ def build_ledger_view(analysis: Analysis) -> LedgerView | None:
     )
 
 
-def _build_ledger_columns(total: str, basis: str, axis: str) -> list[Column]:
+def _build_ledger_columns(share_basis: str, time_basis: str, axis_name: str) -> list[Column]:
     """Return the columns with their definitions. ``total``: what the shares are of; ``basis``: what
     the times are; ``axis``: what varies."""
     estimate = "from the shapes of each layer; 1 multiply-add = 2 FLOPs; without elementwise work"
     bound = "compute, memory or launch; executed FLOPs / time / the attainable rate"
     return [
-        Column(axis),
+        Column(axis_name),
         Column("estimate", "FLOP", note=estimate),
         Column("executed", "FLOP", note="executed, from SASS counters (ncu), per step"),
         Column("ratio", note="1 means that the hardware executed the estimated FLOPs"),
-        time_column("time", basis),
-        Column("share", note=f"of the {total}"),
+        time_column("time", time_basis),
+        Column("share", note=f"of the {share_basis}"),
         Column("estimate / time", "FLOP/s", note="algorithms with fewer FLOPs may exceed the peak"),
         text_column("bound", bound),
     ]
@@ -219,7 +219,7 @@ def _describe_time_basis(analysis: Analysis) -> str:
     """Return what the times are: "Median per step: kernels, torch (CUPTI)"."""
     rows = analysis.ledger.rows
     bases = "; ".join(sorted({row.basis for row in rows if row.basis}))
-    if any(is_capture_one_step(run) for run in analysis.study.runs):
+    if any(is_capture_treated_as_single_step(run) for run in analysis.study.runs):
         return f"Complete capture, without steps: {bases or 'not timed'}"
     if not bases:
         return "Per step, without times"
@@ -238,7 +238,7 @@ def _list_ledger_notes(analysis: Analysis) -> Iterator[str]:
             "Estimated FLOPs come from the operators' shapes in the report; a row without a module "
             "is named by its operator."
         )
-    if not analysis.ledger.has_counted_rows:
+    if not analysis.ledger.has_executed_flops:
         figures = [row.executed for row in rows if row.executed.reason]
         states = " or ".join(sorted({figure.state.replace("_", " ") for figure in figures}))
         reasons = "; ".join(sorted({str(figure.reason) for figure in figures})[:2])
@@ -253,13 +253,13 @@ def _list_ledger_notes(analysis: Analysis) -> Iterator[str]:
 
 
 def _build_ledger_group(
-    rows: Sequence[LedgerRow], analysis: Analysis, explained: dict[str, str]
+    rows: Sequence[LedgerRow], analysis: Analysis, first_row_by_rule: dict[str, str]
 ) -> LedgerGroup:
     """Return one layer and pass. ``explained``: rule -> the first row that it holds for, at which
     a rule without a number is explained."""
     first, causes = rows[0], []
-    for cause in describe_causes_of_rows(rows, analysis.judgement):
-        name = explained.setdefault(cause.rule, first.name)
+    for cause in describe_causes_by_rule(rows, analysis.judgement):
+        name = first_row_by_rule.setdefault(cause.rule, first.name)
         is_repeated = name != first.name and not cause.numbers
         if cause.rule == CONSTANT_MOVES and is_repeated:
             continue
@@ -281,12 +281,12 @@ def _build_ledger_group(
     )
     return LedgerGroup(
         first.layer_label,
-        first.shown_direction,
+        first.direction_label,
         tuple(_build_ledger_line(row, analysis) for row in rows),
         first.kind,
         "; ".join(_list_layer_notes(rows)) or None,
         tuple(causes),
-        describe_unexplained_share(rows, analysis.judgement),
+        describe_unexplained_difference_share(rows, analysis.judgement),
         is_small and not causes,
     )
 
@@ -316,9 +316,9 @@ def _build_ledger_line(row: LedgerRow, analysis: Analysis) -> LedgerLine:
         row.batch,
         row.share,
         build_ledger_row_cells(row, analysis),
-        build_row_trail_key(row.layer_label, row.direction, row.batch),
+        build_row_evidence_trail_key(row.layer_label, row.direction, row.batch),
         row.ratio,
-        0.0 if is_open else compute_ratio_deviation(row),
+        0.0 if is_open else compute_abs_log_ratio(row),
         _select_explaining_rules(row, analysis.judgement),
     )
 
@@ -329,7 +329,7 @@ def _select_explaining_rules(row: LedgerRow, judgement: StudyCauses) -> tuple[st
     causes = judgement.get_row_causes(*row.key).causes
     if row.ratio is None:
         return tuple(cause.rule for cause in causes)
-    if compute_ratio_deviation(row) < log(CAUSE_RATIO_MIN):
+    if compute_abs_log_ratio(row) < log(CAUSE_RATIO_MIN):
         return ()
     explaining = [cause.rule for cause in causes if (cause.explained or 0) >= EXPLAINED_MIN]
     return tuple(explaining or (cause.rule for cause in causes if cause.factor is None))
@@ -341,7 +341,7 @@ def _build_unattributed_group(analysis: Analysis) -> LedgerGroup:
     for item in items:
         absent = missing_cell("not a layer")
         cells = dict.fromkeys(("estimate", "ratio", "estimate / time", "bound"), absent) | {
-            axis: build_point_cell(item.batch, axis),
+            axis: build_batch_or_parameter_cell(item.batch, axis),
             "executed": figure_cell(item.executed, "FLOP"),
             "time": time_cell(item.time.median, note=item.basis),
             "share": share_cell(item.share),
@@ -349,12 +349,12 @@ def _build_unattributed_group(analysis: Analysis) -> LedgerGroup:
         lines.append(LedgerLine(item.batch, item.share, cells))
         run = analysis.study.get_batch(item.batch).timing_run
         parts = []
-        for cause in explain_unattributed(run) if run else ():
+        for cause in explain_unattributed_time(run) if run else ():
             part = f"{cause.text} {format_percent(cause.share * item.share)}"
             if cause.launches is not None:
                 part += f" in {pluralize_count(cause.launches, 'launch')}"
             parts.append(part)
-        batch = "" if item.batch is None else f"{format_point(item.batch)}: "
+        batch = "" if item.batch is None else f"{format_sweep_point(item.batch)}: "
         causes += f"; {batch}{', '.join(parts)}" if parts else ""
     note = f"the part of the {items[0].whole} that is not attributed to a layer{causes}"
     return LedgerGroup("not attributed", "", tuple(lines), note=note, is_unattributed=True)
@@ -373,14 +373,16 @@ def build_ledger_row_cells(row: LedgerRow, analysis: Analysis) -> dict[str, Cell
         if row.shared:
             spent = mark_cell_estimated(spent, SHARED_OUT)
             share = mark_cell_estimated(share, SHARED_OUT)
-    point = analysis.roofline.get_row_point(row.batch, row.layer, row.direction)
+    point = analysis.roofline.get_ledger_row_point(row.batch, row.layer, row.direction)
     estimate = figure_cell(row.estimated, "FLOP")
     elementwise = sum(call.elementwise_flops or 0 for call in row.calls)
     if row.estimated.value is not None and elementwise:
-        addition = f"plus {format_all_digits(elementwise)} elementwise"
+        addition = f"plus {format_integer_or_six_digits(elementwise)} elementwise"
         estimate = replace(estimate, title=f"{estimate.title}; {addition}")
     return {
-        analysis.study.axis_name: build_point_cell(row.batch, analysis.study.axis_name),
+        analysis.study.axis_name: build_batch_or_parameter_cell(
+            row.batch, analysis.study.axis_name
+        ),
         "estimate": estimate,
         "executed": _build_executed_cell(row),
         "ratio": _build_ratio_cell(row),
@@ -391,7 +393,7 @@ def build_ledger_row_cells(row: LedgerRow, analysis: Analysis) -> dict[str, Cell
     }
 
 
-def build_point_cell(point: Point, axis: str) -> Cell:
+def build_batch_or_parameter_cell(point: Point, axis: str) -> Cell:
     """Return the batch size, or the value of ``axis``; a dash for a report that does not state
     it."""
     if point is None:
@@ -399,9 +401,9 @@ def build_point_cell(point: Point, axis: str) -> Cell:
     return text_cell(point if isinstance(point, int) else point.removeprefix(f"{axis}="))
 
 
-def describe_time_spread(spread: TimeSpread, total: str | None) -> str:
+def describe_time_spread(spread: TimeSpread, share_basis: str | None) -> str:
     """Return what a time is of its steps: "24.1 ms to 26.0 ms over 5 steps"."""
-    if total == KERNELS_OF_CAPTURE:
+    if share_basis == KERNELS_OF_CAPTURE:
         return "complete capture"
     if spread.over > 1:
         return f"mean of {spread.over} steps"
@@ -422,7 +424,7 @@ def _build_executed_cell(row: LedgerRow) -> Cell:
         return cell
     error = f", {derived.value / measured.value - 1:+.1%} of the executed FLOPs"
     rule = (
-        f"derived {format_state_sign(derived)}{format_all_digits(derived.value, 'FLOP')}"
+        f"derived {format_state_sign(derived)}{format_integer_or_six_digits(derived.value, 'FLOP')}"
         f"{'' if derived.lower_bound else error}: {explain_figure_state(derived)}"
     )
     return replace(cell, title=join_notes(cell.title, rule))
@@ -433,20 +435,23 @@ def _build_ratio_cell(row: LedgerRow) -> Cell:
     if executed.value is None:
         return missing_cell(executed.reason or "not measured")
     numbers = (
-        f"{format_all_digits(executed.value)} / {{}}{format_all_digits(estimate.value or 0)} = {{}}"
+        f"{format_integer_or_six_digits(executed.value)} / "
+        f"{{}}{format_integer_or_six_digits(estimate.value or 0)} = {{}}"
     )
     if row.ratio is not None:
         title = numbers.format("", format_significant(row.ratio, 5))
         is_bound = estimate.upper_bound and not executed.lower_bound
         text = ("≥ " if is_bound else "") + format_state_sign(executed) + format_ratio(row.ratio)
-        return Cell(text, title, choose_figure_style(executed), round_to_six_digits(row.ratio))
+        return Cell(
+            text, title, choose_figure_style(executed), round_to_six_significant_digits(row.ratio)
+        )
     if (most := row.ratio_at_most) is not None:
         title = numbers.format("at least ", f"at most {format_significant(most, 5)}")
         return Cell(
             f"≤ {format_ratio(most)}",
             f"{title}; {explain_figure_state(estimate)}",
             "est",
-            round_to_six_digits(most),
+            round_to_six_significant_digits(most),
         )
     if estimate.lower_bound:
         return missing_cell("executed and estimated FLOPs are lower bounds, so there is no ratio")
@@ -501,7 +506,7 @@ def build_ledger_matrix(analysis: Analysis) -> LedgerMatrix | None:
     totals = []
     for batch in batches:
         ratio_cell = build_total_ratio_cell(
-            [row for row in rows if row.batch == batch], explains=True
+            [row for row in rows if row.batch == batch], lists_missing_rows=True
         )
         time, times = missing_cell("not timed"), analysis.study.get_batch(batch).layer_times
         if times is not None:
@@ -518,12 +523,12 @@ def build_ledger_matrix(analysis: Analysis) -> LedgerMatrix | None:
     )
 
 
-def _select_rows_with_work(rows: Iterable[LedgerRow]) -> list[LedgerRow]:
+def _select_rows_with_estimated_work(rows: Iterable[LedgerRow]) -> list[LedgerRow]:
     """Return rows whose estimate is above 0 or unknown."""
     return [row for row in rows if row.estimated.value != 0 or row.estimated.lower_bound]
 
 
-def build_total_ratio_cell(rows: Sequence[LedgerRow], *, explains: bool = False) -> Cell:
+def build_total_ratio_cell(rows: Sequence[LedgerRow], *, lists_missing_rows: bool = False) -> Cell:
     """Return executed / estimated over the rows that have both; a dash if there is none.
     ``explains``: with the rows that are missing, and the state of the sum, in the title."""
     complete = [row for row in rows if row.ratio is not None]
@@ -531,29 +536,30 @@ def build_total_ratio_cell(rows: Sequence[LedgerRow], *, explains: bool = False)
         reasons = (row.executed.reason for row in rows if row.executed.reason)
         none = "no layer has both executed FLOPs and a complete estimate"
         return missing_cell(next(reasons, none))
-    work = _select_rows_with_work(rows)
+    work = _select_rows_with_estimated_work(rows)
     executed = sum_figures(row.executed for row in complete)
     estimate = sum(row.estimated.value or 0 for row in complete)
     value = (executed.value or 0) / estimate
     missing = ", ".join(row.name for row in work if row.ratio is None)
     is_plain = executed.state == "counted" and not executed.lower_bound
     facts = (
-        f"{format_all_digits(executed.value or 0)} / {format_all_digits(estimate)} over "
+        f"{format_integer_or_six_digits(executed.value or 0)} / "
+        f"{format_integer_or_six_digits(estimate)} over "
         f"{len(complete)} of {len(work)} layers and passes",
-        f"not included: {missing}" if missing and explains else "",
-        explain_figure_state(executed) if explains and not is_plain else "",
+        f"not included: {missing}" if missing and lists_missing_rows else "",
+        explain_figure_state(executed) if lists_missing_rows and not is_plain else "",
     )
     title = "; ".join(filter(None, facts))
     return Cell(
         format_state_sign(executed) + format_ratio(value),
         title,
         choose_figure_style(executed),
-        round_to_six_digits(value),
+        round_to_six_significant_digits(value),
     )
 
 
 def _describe_total_ratio(rows: Sequence[LedgerRow]) -> str:
-    work = _select_rows_with_work(rows)
+    work = _select_rows_with_estimated_work(rows)
     missing = _name_or_count_rows(row for row in work if row.ratio is None)
     bounds = _name_or_count_rows(
         row for row in work if row.ratio is not None and row.executed.lower_bound

@@ -17,21 +17,21 @@ from perfctl.orchestrator.ledger.prepared import Study
 from perfctl.orchestrator.ledger.timing import (
     HostTime,
     count_estimated_macs_of_layer,
-    list_host_times,
+    list_reported_layer_host_times,
 )
 from perfctl.orchestrator.report.numbers import (
     drop_trailing_zeros,
-    format_all_digits,
+    format_integer_or_six_digits,
     format_ratio,
     format_si,
 )
-from perfctl.orchestrator.report.page.about import describe_study_device, describe_tools
+from perfctl.orchestrator.report.page.about import describe_profiler_versions, describe_study_device
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
     Table,
     amount_cell,
-    build_compact_table,
+    build_table_hiding_empty_columns,
     count_cell,
     missing_cell,
     optional_text_cell,
@@ -51,21 +51,30 @@ DEFAULT_VARIANT = "by default"
 NOT_RECORDED = missing_cell("not recorded")
 
 
-def build_devices_by_part_table(parts: Sequence[Study]) -> Table | None:
+def build_device_by_study_table(studies: Sequence[Study]) -> Table | None:
     """Return a row per part, with its device; None if all are on the same."""
-    if len({describe_study_device(study) for study in parts}) < 2:
+    if len({describe_study_device(study) for study in studies}) < 2:
         return None
     rows = []
-    for study in parts:
+    for study in studies:
         gpu = next((gpu for run in study.runs if (gpu := find_recorded_gpu(run)) is not None), None)
         device, batches = gpu or describe_study_device(study), " ".join(map(str, study.batches))
         cell = optional_text_cell(device, "not recorded")
-        rows.append([study.variant or DEFAULT_VARIANT, cell, describe_tools(study.runs), batches])
+        rows.append(
+            [
+                study.variant or DEFAULT_VARIANT,
+                cell,
+                describe_profiler_versions(study.runs),
+                batches,
+            ]
+        )
     columns = text_columns("part", "device", "tools", "batch")
-    return build_compact_table("Parts, each with its device", columns, rows, tools=False)
+    return build_table_hiding_empty_columns(
+        "Parts, each with its device", columns, rows, has_filter_and_csv=False
+    )
 
 
-def build_variants_table(analysis: Analysis) -> Table | None:
+def build_variant_comparison_table(analysis: Analysis) -> Table | None:
     """Return parameters, multiply-adds, accuracy and times of up to four variants of one network, a
     column each.
 
@@ -95,19 +104,23 @@ def build_variants_table(analysis: Analysis) -> Table | None:
         *(Column(variant or DEFAULT_VARIANT) for variant in by_variant),
     ]
     rows = (
-        *_build_changed_weight_rows(layers, variants),
+        *_build_differing_conv_shape_rows(layers, variants),
         *_build_parameter_and_mac_rows(layers, calls),
-        *_build_accuracy_rows(variants),
-        *_build_cpu_timer_rows(variants, is_refused=is_refused),
+        *_build_test_accuracy_rows(variants),
+        *_build_cpu_timer_rows(variants, are_ratios_refused=is_refused),
     )
     notes = ["MAC: multiply-adds of the batch."]
-    notes += ["Time: CPU timer."] if any(any(list_host_times(runs)) for runs in variants) else []
+    notes += (
+        ["Time: CPU timer."]
+        if any(any(list_reported_layer_host_times(runs)) for runs in variants)
+        else []
+    )
     notes += ["Refused: the times cannot be compared (see the findings)."] if is_refused else []
     caption = f"Variants side by side, batch {batch}"
-    return build_compact_table(caption, columns, rows, notes, tools=False)
+    return build_table_hiding_empty_columns(caption, columns, rows, notes, has_filter_and_csv=False)
 
 
-def _build_changed_weight_rows(
+def _build_differing_conv_shape_rows(
     layers: Sequence[str], variants: Sequence[Sequence[Run]]
 ) -> Iterator[list[object]]:
     """Yield shapes of convolution weights, "64 x 32 x 3 x 3", that differ between variants."""
@@ -139,7 +152,7 @@ def _build_parameter_and_mac_rows(
             yield [f"{layer} {name}", *cells]
 
 
-def _build_accuracy_rows(variants: Sequence[Sequence[Run]]) -> Iterator[list[object]]:
+def _build_test_accuracy_rows(variants: Sequence[Sequence[Run]]) -> Iterator[list[object]]:
     shares = [find_last_test_accuracy(runs) for runs in variants]
     if any(share is not None for share in shares):
         cells = (
@@ -160,27 +173,29 @@ def find_last_test_accuracy(runs: Sequence[Run]) -> float | None:
 
 
 def _build_cpu_timer_rows(
-    variants: Sequence[Sequence[Run]], *, is_refused: bool
+    variants: Sequence[Sequence[Run]], *, are_ratios_refused: bool
 ) -> Iterator[list[object]]:
     """Yield the CPU-timer times of each layer and pass, and their ratios."""
     by_variant = [
-        group_by(list_host_times(runs), lambda item: f"{item.layer} {item.direction}")
+        group_by(
+            list_reported_layer_host_times(runs), lambda item: f"{item.layer} {item.direction}"
+        )
         for runs in variants
     ]
     for name in dict.fromkeys(name for times in by_variant for name in times):
-        times = [_choose_cpu_timer_ns(items.get(name, ())) for items in by_variant]
+        times = [_choose_tested_or_newest_time_ns(items.get(name, ())) for items in by_variant]
         yield [
             f"{name}, time",
             # with four digits, as such times are published
             *(
                 NOT_RECORDED
                 if ns is None
-                else Cell(f"{ns / 1e6:.4g} ms", format_all_digits(ns, "ns"), value=ns)
+                else Cell(f"{ns / 1e6:.4g} ms", format_integer_or_six_digits(ns, "ns"), value=ns)
                 for ns in times
             ),
         ]
         ratios = [_build_time_ratio_cell(time, times[0]) for time in times]
-        if is_refused:
+        if are_ratios_refused:
             refused = "these times cannot be compared"
             ratios[1:] = [
                 cell
@@ -191,7 +206,7 @@ def _build_cpu_timer_rows(
         yield ["time / time of the first variant", *ratios]
 
 
-def _choose_cpu_timer_ns(times: Sequence[HostTime]) -> float | None:
+def _choose_tested_or_newest_time_ns(times: Sequence[HostTime]) -> float | None:
     """Return the time of the run with the variant's results; otherwise of the newest."""
     best = max(
         times,
@@ -206,7 +221,7 @@ def _build_time_ratio_cell(value: float | None, reference: float | None) -> Cell
         return missing_cell("one of the two times is unknown")
     return Cell(
         format_ratio(value / reference),
-        format_all_digits(value / reference),
+        format_integer_or_six_digits(value / reference),
         value=value / reference,
     )
 
@@ -222,7 +237,7 @@ class _CpuTiming(NamedTuple):
     precision: str | None
 
 
-def build_cpu_timer_table(analysis: Analysis) -> Table | None:
+def build_cpu_time_vs_peak_minimum_table(analysis: Analysis) -> Table | None:
     """Return every time of the CPU timer next to the minimum that a kernel needs, by the peak of
     the fastest GPU model that it may be."""
     minimum = (
@@ -268,13 +283,13 @@ def build_cpu_timer_table(analysis: Analysis) -> Table | None:
             ]
         )
     caption = "CPU-timer times, and the minimum at peak FLOP/s"
-    return build_compact_table(caption, columns, rows, peaks)
+    return build_table_hiding_empty_columns(caption, columns, rows, peaks)
 
 
 def _list_cpu_timings(analysis: Analysis) -> Iterator[_CpuTiming]:
     for study in analysis.parts:
         times = sorted(
-            list_host_times(study.runs),
+            list_reported_layer_host_times(study.runs),
             key=lambda item: (item.layer, item.direction, item.run.batch_size or 0),
         )
         for item in times:
@@ -288,12 +303,12 @@ def _list_cpu_timings(analysis: Analysis) -> Iterator[_CpuTiming]:
                 study.precision,
             )
         if study is analysis.study:
-            yield from _list_untimed_counter_batch(
+            yield from _list_counter_batch_without_run(
                 analysis, {(item.layer, item.direction) for item in times}
             )
 
 
-def _list_untimed_counter_batch(
+def _list_counter_batch_without_run(
     analysis: Analysis, timed: Collection[tuple[str, str]]
 ) -> Iterator[_CpuTiming]:
     """Yield the batch size that the counters measured, if no run has it."""

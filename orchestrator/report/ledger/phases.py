@@ -14,7 +14,7 @@ from perfctl.orchestrator.ledger.usage.phase_layers import (
     ModelPartUse,
     PhaseParts,
     list_largest_parts,
-    split_phases_by_part,
+    split_serving_phases_by_model_part,
 )
 from perfctl.orchestrator.report.numbers import (
     format_bytes,
@@ -67,14 +67,14 @@ class PhaseRow:
     part: ModelPartUse
 
 
-def list_phases(analysis: Analysis, *, by_block: bool = False) -> list[PhaseParts]:
+def list_prefill_decode_phases(analysis: Analysis, *, by_block: bool = False) -> list[PhaseParts]:
     """Return the phases of a run group. ``by_block``: every block in a separate row."""
     peaks = analysis.roofline.peaks
     measured = [peaks] if peaks.kind == "measured" else []
     return [
         phase
         for run in analysis.study.runs
-        for phase in split_phases_by_part(run, measured, by_block=by_block)
+        for phase in split_serving_phases_by_model_part(run, measured, separates_blocks=by_block)
     ]
 
 
@@ -116,7 +116,7 @@ def _build_phase_table(phase: PhaseParts) -> Table | None:
         columns,
         [[cells[column.label] for column in columns] for cells in (*rows, totals)],
         _list_phase_notes(phase),
-        tools=False,
+        has_filter_and_csv=False,
     )
 
 
@@ -198,7 +198,7 @@ def shorten_module_paths(names: Sequence[str]) -> dict[str, str]:
     return {name: text if numbers[text] == 1 else name for name, text in short.items()}
 
 
-def _build_part_cells(part: ModelPartUse, short: str) -> dict[str, Cell]:
+def _build_part_cells(part: ModelPartUse, short_name: str) -> dict[str, Cell]:
     """Return the cells of a part by the labels of their columns."""
     missing = part.flops_why or part.bytes_why or "unknown"
     intensity, spent = missing_cell(missing), time_cell(part.kernel_ns, NOT_TIMED)
@@ -217,7 +217,7 @@ def _build_part_cells(part: ModelPartUse, short: str) -> dict[str, Cell]:
         times = (part.prompts_ns, part.kernel_ns - part.prompts_ns)
         mixed = [mark_cell_estimated(time_cell(ns), f"by {part.split_by}") for ns in times]
     return {
-        "part": name_cell(part.part, short),
+        "part": name_cell(part.part, short_name),
         "blocks": count_cell(part.blocks, "it is outside of the blocks"),
         "launches": count_cell(part.launches),
         "kernel time": spent,
@@ -238,7 +238,7 @@ def _build_tile_padding_cell(part: ModelPartUse) -> Cell:
         return missing_cell(tile if part.names else "it has no GEMM")
     tiles = (
         f"{gemm.rows:,} x {gemm.columns:,} in tiles of {gemm.tile[0]} x {gemm.tile[1]}: "
-        f"{gemm.factor:.2f}"
+        f"{gemm.executed_over_estimated_macs:.2f}"
         for gemm in part.padding
     )
     return Cell(f"{part.padded:.2f}", "; ".join(tiles), value=round(part.padded, 4))
@@ -261,38 +261,39 @@ def _build_total_cells(phase: PhaseParts) -> dict[str, Cell]:
     }
 
 
-def find_largest_parts(
-    phases: Sequence[PhaseParts], other: Callable[[int | None], float]
+def find_slowest_part_per_phase(
+    phases: Sequence[PhaseParts], get_non_part_share: Callable[[int | None], float]
 ) -> Iterator[Finding]:
     """Yield the part of the model that takes the most time in each phase, all its blocks together;
     nothing if something that is no part takes more: ``other`` is its share, by batch size."""
     for phase in phases:
         _, part = next(list_largest_parts([phase], 0.0), (None, None))
-        if part is not None and (part.share or 0.0) >= other(phase.run.batch_size):
+        if part is not None and (part.share or 0.0) >= get_non_part_share(phase.run.batch_size):
             blocks = f" ({part.blocks} blocks together)" if (part.blocks or 0) > 1 else ""
             bound = f" Its FLOPs and bytes make it {part.bound}-bound." if part.bound else ""
             most = (
                 f"takes the most time, {format_percent(part.share or 0)} of the kernel "
                 f"time{blocks}."
             )
-            yield Finding(f"In {_name_steps_of_phase(phase)} {part.part} {most}{bound}", "phases")
+            yield Finding(f"In {_format_phase_name(phase)} {part.part} {most}{bound}", "phases")
 
 
-def _name_steps_of_phase(phase: PhaseParts) -> str:
+def _format_phase_name(phase: PhaseParts) -> str:
     return "mixed steps" if phase.phase == "mixed" else phase.phase
 
 
-def find_tile_padding(phases: Sequence[PhaseParts]) -> Iterator[Finding]:
+def find_worst_tile_padding(phases: Sequence[PhaseParts]) -> Iterator[Finding]:
     """Yield a finding about the part that executes most for its tiles."""
     padded = [
         (phase, part, gemm)
         for phase, part in list_largest_parts(phases, PADDING_SHARE_MIN)
         for gemm in part.padding
-        if gemm.factor >= PADDING_FACTOR_MIN and (part.padded or 0) >= PADDING_FACTOR_MIN
+        if gemm.executed_over_estimated_macs >= PADDING_FACTOR_MIN
+        and (part.padded or 0) >= PADDING_FACTOR_MIN
     ]
     if not padded:
         return
-    phase, part, gemm = max(padded, key=lambda item: item[2].factor)
+    phase, part, gemm = max(padded, key=lambda item: item[2].executed_over_estimated_macs)
     height, width = gemm.tile
     rows, columns = ceil(gemm.rows / height) * height, ceil(gemm.columns / width) * width
     other_count = len({(other.phase, other.part) for _, other, _ in padded}) - 1
@@ -300,7 +301,8 @@ def find_tile_padding(phases: Sequence[PhaseParts]) -> Iterator[Finding]:
     have = "part of {} also has" if other_count == 1 else "parts of {} also have"
     addition = f" {other_count} more {have.format(phase.phase)} padding." if other_count else ""
     yield Finding(
-        f"Tile padding in {_name_steps_of_phase(phase)}: {part.part} executes {gemm.factor:.2f} "
+        f"Tile padding in {_format_phase_name(phase)}: {part.part} executes "
+        f"{gemm.executed_over_estimated_macs:.2f} "
         f"times the estimated multiply-adds. Its GEMM has {gemm.rows:,} x {gemm.columns:,} "
         f"outputs, and its tiles of {height} x {width} cover {rows:,} x {columns:,}. It takes "
         f"{format_percent(part.share or 0)} of the kernel time "

@@ -8,19 +8,20 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from perfctl.orchestrator.ledger.usage.exchange import JobCommunication, analyse_job_communication
-from perfctl.orchestrator.ledger.usage.ranks import MultiRankJob, group_runs_into_jobs
+from perfctl.orchestrator.ledger.usage.ranks import MultiRankJob, group_runs_into_multi_rank_jobs
 from perfctl.orchestrator.report.numbers import (
     format_percent,
     format_ratio,
     format_si,
     format_time,
-    round_to_six_digits,
+    round_to_six_significant_digits,
 )
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
     Table,
+    amount_with_unit_cell,
     build_table,
     count_cell,
     missing_cell,
@@ -31,7 +32,6 @@ from perfctl.orchestrator.report.tables import (
     text_column,
     time_cell,
     time_column,
-    unit_cell,
 )
 from perfctl.records.run import Run
 
@@ -72,15 +72,15 @@ class JobOutput:
 
 def list_job_communications(runs: Iterable[Run]) -> tuple[JobCommunication, ...]:
     """Return the jobs of several ranks among the runs."""
-    return tuple(map(analyse_job_communication, group_runs_into_jobs(runs)))
+    return tuple(map(analyse_job_communication, group_runs_into_multi_rank_jobs(runs)))
 
 
 def build_communication_tables(communication: JobCommunication) -> tuple[Table, ...]:
     """Return the ranks; then exposed communication, steps, stragglers, stages of a pipeline and
     single collectives, if there are any."""
     makers = (
-        build_exposed_layers_table,
-        build_rank_steps_table,
+        build_exposed_communication_by_layer_table,
+        build_steps_across_ranks_table,
         build_stragglers_table,
         build_pipeline_bubbles_table,
         build_collectives_table,
@@ -133,39 +133,48 @@ def build_ranks_table(job: MultiRankJob) -> Table:
     return drawn
 
 
-def _build_bandwidth_cells(
-    communication: JobCommunication, speed: float | None, reason: str | None
+def _build_bus_bandwidth_cells(
+    communication: JobCommunication, bytes_per_second: float | None, missing_reason: str | None
 ) -> tuple[Cell, Cell]:
-    if speed is None:
-        none = missing_cell(reason or "not known")
+    if bytes_per_second is None:
+        none = missing_cell(missing_reason or "not known")
         return none, none
-    share = None if communication.link_peak is None else speed / communication.link_peak
-    return unit_cell(speed, "B/s"), share_cell(share, communication.link_reason or "not known")
+    share = None if communication.link_peak is None else bytes_per_second / communication.link_peak
+    return amount_with_unit_cell(bytes_per_second, "B/s"), share_cell(
+        share, communication.link_reason or "not known"
+    )
 
 
-def _build_layer_cell(layer: str | None, by: str | None, reason: str | None = None) -> Cell:
+def _build_launching_layer_cell(
+    layer: str | None, attribution_method: str | None, missing_reason: str | None = None
+) -> Cell:
     if layer is None:
-        return missing_cell(reason or "no layer launched them, and none ran backward before")
-    return text_cell(layer if by == "range" else f"after {layer} backward", f"by {by}")
+        return missing_cell(
+            missing_reason or "no layer launched them, and none ran backward before"
+        )
+    return text_cell(
+        layer if attribution_method == "range" else f"after {layer} backward",
+        f"by {attribution_method}",
+    )
 
 
 def _build_process_group_cell(
-    communication: JobCommunication, ranks: int | None, names: Sequence[int] = ()
+    communication: JobCommunication, rank_count: int | None, member_ranks: Sequence[int] = ()
 ) -> Cell:
     """Return the process group, if there are smaller ones than the job."""
     size = len(communication.job.ranks)
     if not any((layer.group_size or size) < size for layer in communication.layers):
         return missing_cell("all ranks")
-    if names and len(names) <= NAMED_RANKS_MAX:
-        return text_cell(" ".join(map(str, names)))
+    if member_ranks and len(member_ranks) <= NAMED_RANKS_MAX:
+        return text_cell(" ".join(map(str, member_ranks)))
     return (
         missing_cell("the trace does not state it")
-        if ranks is None
-        else text_cell(f"{ranks} ranks")
+        if rank_count is None
+        else text_cell(f"{rank_count} ranks")
     )
 
 
-def build_exposed_layers_table(communication: JobCommunication) -> Table | None:
+def build_exposed_communication_by_layer_table(communication: JobCommunication) -> Table | None:
     """Return a row per name and layer, the most exposed first."""
     layer_note = "that launched them, or whose backward was the last before"
     columns = [
@@ -181,11 +190,11 @@ def build_exposed_layers_table(communication: JobCommunication) -> Table | None:
         [
             layer.name,
             _build_process_group_cell(communication, layer.group_size),
-            _build_layer_cell(layer.layer, layer.layer_by),
+            _build_launching_layer_cell(layer.layer, layer.layer_by),
             Cell(f"{layer.calls:g}", value=layer.calls),
             layer.exposed_ns,
             layer.max_ns,
-            *_build_bandwidth_cells(communication, layer.bandwidth, layer.bandwidth_reason),
+            *_build_bus_bandwidth_cells(communication, layer.bandwidth, layer.bandwidth_reason),
         ]
         for layer in communication.layers
     ]
@@ -197,7 +206,7 @@ def build_exposed_layers_table(communication: JobCommunication) -> Table | None:
     return build_table(caption, columns, rows)
 
 
-def build_rank_steps_table(communication: JobCommunication) -> Table | None:
+def build_steps_across_ranks_table(communication: JobCommunication) -> Table | None:
     """Return a row per step."""
     columns = [
         Column("step"),
@@ -222,7 +231,7 @@ def build_rank_steps_table(communication: JobCommunication) -> Table | None:
                 share_cell(mean / step.span_ns if step.span_ns else None),
                 max(step.exposed_ns),
                 fmean(step.compute_ns),
-                Cell(format_ratio(imbalance), value=round_to_six_digits(imbalance))
+                Cell(format_ratio(imbalance), value=round_to_six_significant_digits(imbalance))
                 if imbalance
                 else no_compute,
                 text_cell(f"rank {rank}") if imbalance else no_compute,
@@ -289,10 +298,10 @@ def build_collectives_table(communication: JobCommunication) -> Table | None:
             count_cell(item.step, NO_STEP),
             item.name,
             _build_process_group_cell(communication, item.group_size, item.ranks),
-            _build_layer_cell(item.layer, item.layer_by, item.layer_reason),
+            _build_launching_layer_cell(item.layer, item.layer_by, item.layer_reason),
             size_cell(item.bytes, item.bandwidth_reason or "not known"),
             item.shortest_ns,
-            *_build_bandwidth_cells(communication, item.bandwidth, item.bandwidth_reason),
+            *_build_bus_bandwidth_cells(communication, item.bandwidth, item.bandwidth_reason),
             item.exposed_ns,
             count_cell(item.last, "several ranks started last"),
             item.straggler_ns,
@@ -324,7 +333,7 @@ def _compute_job_span_ns(communication: JobCommunication) -> float:
 
 
 def _find_costly_straggler(communication: JobCommunication) -> Finding | None:
-    costs = sorted(communication.ns_by_straggler.items(), key=lambda pair: -pair[1])
+    costs = sorted(communication.straggler_ns_by_rank.items(), key=lambda pair: -pair[1])
     if not costs:
         return None
     rank, cost = costs[0]
@@ -440,7 +449,7 @@ def _find_pipeline_bubbles(communication: JobCommunication) -> Finding | None:
     return Finding(text, "ranks")
 
 
-def list_job_outputs(runs: Iterable[Run]) -> list[JobOutput]:
+def list_multi_rank_job_json(runs: Iterable[Run]) -> list[JobOutput]:
     """Return the jobs of several ranks among the runs, for ``perfctl ledger --json``."""
     return [
         JobOutput(

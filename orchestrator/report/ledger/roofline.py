@@ -31,17 +31,17 @@ from perfctl.orchestrator.report.charts.files import (
     RULE,
     SERIES,
     HoverArea,
-    shorten_label,
+    truncate_label_start,
 )
-from perfctl.orchestrator.report.ledger import build_row_trail_key
+from perfctl.orchestrator.report.ledger import build_row_evidence_trail_key
 from perfctl.orchestrator.report.numbers import (
     drop_trailing_zeros,
-    format_all_digits,
+    format_integer_or_six_digits,
     format_percent,
     format_si,
     format_significant,
     format_time,
-    round_to_six_digits,
+    round_to_six_significant_digits,
 )
 from perfctl.orchestrator.report.tables import (
     Cell,
@@ -64,7 +64,7 @@ from perfctl.orchestrator.report.tables import (
 )
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import WORKED_OUT
-from perfctl.records.run import format_point
+from perfctl.records.run import format_sweep_point
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -192,38 +192,44 @@ def describe_device_peaks(roofs: Roofline) -> str:
     }
     return (
         f"Peaks of the {peaks.device}, {peaks.source}: {flops}, memory {bandwidth}."
-        f"{''.join(caches.values())}{' ' if roofs.missing_levels_sentence else ''}"
-        f"{roofs.missing_levels_sentence or ''}"
+        f"{''.join(caches.values())}{' ' if roofs.missing_memory_levels_sentence else ''}"
+        f"{roofs.missing_memory_levels_sentence or ''}"
     )
 
 
-def build_roofline_tables(roofs: Roofline, names: Mapping[str, str]) -> tuple[Table, ...]:
+def build_roofline_tables(
+    roofs: Roofline, short_kernel_names: Mapping[str, str]
+) -> tuple[Table, ...]:
     """Return complete steps, layers, and the kernels that take the most time at the largest batch
     size; each with a row for every memory level whose bytes were measured.
 
     names: kernel name -> its short form.
     """
-    return tuple(filter(None, (_build_roofline_table(work, roofs, names) for work in CAPTIONS)))
+    return tuple(
+        filter(None, (_build_roofline_table(work, roofs, short_kernel_names) for work in CAPTIONS))
+    )
 
 
-def _build_roofline_table(work: str, roofs: Roofline, names: Mapping[str, str]) -> Table | None:
+def _build_roofline_table(
+    work_level: str, roofs: Roofline, short_kernel_names: Mapping[str, str]
+) -> Table | None:
     points = [
         point
-        for point in roofs.select_points_of_level(work)
+        for point in roofs.select_points_by_work_level(work_level)
         if point.achieved or point.bytes_per_second or point.refused or point.intensity
     ]
-    caption = CAPTIONS[work]
-    if work == "kernel" and points:
+    caption = CAPTIONS[work_level]
+    if work_level == "kernel" and points:
         every = _select_largest_batch_points(points)
         points, batch = every[:KERNELS_MAX], every[0].traffic.batch
-        caption += "" if batch is None else f", {format_point(batch)}"
+        caption += "" if batch is None else f", {format_sweep_point(batch)}"
         selection = f", first {len(points)} of {len(every)} by time"
         caption += selection if len(every) > len(points) else ""
     basis = "; ".join(sorted({point.traffic.basis for point in points if point.traffic.basis}))
     achieved = "executed FLOPs / time; estimated FLOPs (in italics) if there are no executed FLOPs"
     has_settings = any(isinstance(point.traffic.batch, str) for point in points)
     columns = [
-        name_column("layer, pass" if work == "layer" else "kernel"),
+        name_column("layer, pass" if work_level == "layer" else "kernel"),
         Column("parameters" if has_settings else "batch"),
         text_column("level"),
         size_column("bytes", "per step; reads and writes if the counter has both"),
@@ -243,13 +249,13 @@ def _build_roofline_table(work: str, roofs: Roofline, names: Mapping[str, str]) 
         time_column("time", f"per step; {basis}"),
         text_column("bound"),
     ]
-    hidden = {"run": {"kernel"}, "kernel": {"batch", "parameters"}}.get(work, set())
+    hidden = {"run": {"kernel"}, "kernel": {"batch", "parameters"}}.get(work_level, set())
     if all(len(point.levels) < 2 for point in points):
         hidden |= {"level", "bytes", "of bandwidth"}
     pairs = [(point, level) for point in points for level in point.levels or (None,)]
-    rows = (_build_roofline_cells(*pair, roofs, names) for pair in pairs)
-    drawn = build_table(caption, columns, rows, without=hidden)
-    if drawn is None or work != "layer":
+    rows = (_build_roofline_cells(*pair, roofs, short_kernel_names) for pair in pairs)
+    drawn = build_table(caption, columns, rows, omitted_columns=hidden)
+    if drawn is None or work_level != "layer":
         return drawn
     marks = tuple((_name_layer(point.traffic), point.traffic.direction or "") for point, _ in pairs)
     return replace(drawn, marks=marks[: len(drawn.rows)])
@@ -259,7 +265,7 @@ def _build_roofline_cells(
     point: RooflinePoint,
     level: LevelRooflinePoint | None,
     roofs: Roofline,
-    names: Mapping[str, str],
+    short_kernel_names: Mapping[str, str],
 ) -> tuple[Cell, ...]:
     """Return the cells of one work at one memory level; of the complete work if no bytes were
     measured."""
@@ -280,16 +286,18 @@ def _build_roofline_cells(
     flops_per_byte = missing_cell(moved.reason or missing)
     if intensity is not None:
         title = (
-            f"{format_all_digits(traffic.executed.value or 0, 'FLOP')} / "
-            f"{format_all_digits(moved.value or 0, 'B')}"
+            f"{format_integer_or_six_digits(traffic.executed.value or 0, 'FLOP')} / "
+            f"{format_integer_or_six_digits(moved.value or 0, 'B')}"
         )
         flops_per_byte = Cell(
-            format_significant(float(intensity)), title, value=round_to_six_digits(intensity)
+            format_significant(float(intensity)),
+            title,
+            value=round_to_six_significant_digits(intensity),
         )
     short = None
     if traffic.level == "kernel":
         up_to_arguments = traffic.name.removeprefix("void ").split("<")[0].split("(")[0]
-        short = names.get(traffic.name) or up_to_arguments
+        short = short_kernel_names.get(traffic.name) or up_to_arguments
     time = time_cell(traffic.time_ns, "not timed", traffic.basis)
     if WORKED_OUT in (traffic.basis or ""):
         time = replace(time, text=f"ƒ {time.text}", style="der")
@@ -314,10 +322,10 @@ def _build_roofline_cells(
     )
 
 
-def _build_achieved_rate_cell(point: RooflinePoint, missing: str) -> Cell:
+def _build_achieved_rate_cell(point: RooflinePoint, missing_reason: str) -> Cell:
     if point.over == "peak":
         return Cell(format_si(point.achieved or 0, "FLOP/s"), point.refused, "refused")
-    cell, notes = amount_cell(point.achieved, "FLOP/s", missing), []
+    cell, notes = amount_cell(point.achieved, "FLOP/s", missing_reason), []
     if point.source != "counted":
         kind = point.source.replace("estimated", "approximate").replace("paper", "estimated")
         notes.append(f"from {kind} FLOPs")
@@ -340,8 +348,11 @@ def _select_largest_batch_points(points: Sequence[RooflinePoint]) -> list[Roofli
     return sorted(chosen, key=lambda point: -(point.traffic.time_ns or 0))
 
 
-def draw_roofline_charts(
-    key: str, roofs: Roofline, colors: Mapping[str, int], names: Mapping[str, str]
+def draw_roofline_charts_by_precision(
+    name_prefix: str,
+    roofs: Roofline,
+    colors: Mapping[str, int],
+    short_kernel_names: Mapping[str, str],
 ) -> tuple[Chart, ...]:
     """Return the layers (kernels without layers) at the largest batch size below the ceilings of
     their own precision: a drawing for each.
@@ -349,25 +360,25 @@ def draw_roofline_charts(
     Refused points are not drawn. The precision that takes the most time comes first, and its
     drawing is named "roofline".
     """
-    points = roofs.select_points_of_level("layer") or roofs.kernels
+    points = roofs.select_points_by_work_level("layer") or roofs.kernel_points
     drawable = [point for point in points if any(level.reached for level in point.levels)]
     by_path = group_by(_select_largest_batch_points(drawable), lambda point: point.path or "")
     ordered = sorted(
         by_path.values(), key=lambda points: -sum(point.traffic.time_ns or 0 for point in points)
     )
     return tuple(
-        _draw_roofline_chart(key, roofs, points, colors, names, number)
+        _draw_roofline_chart(name_prefix, roofs, points, colors, short_kernel_names, number)
         for number, points in enumerate(ordered)
     )
 
 
 def _draw_roofline_chart(
-    key: str,
+    name_prefix: str,
     roofs: Roofline,
     points: Sequence[RooflinePoint],
     colors: Mapping[str, int],
-    names: Mapping[str, str],
-    number: int,
+    short_kernel_names: Mapping[str, str],
+    chart_index: int,
 ) -> Chart:
     path, peak, batch = points[0].path or "", points[0].peak or 1, points[0].traffic.batch
     work = points[0].traffic.level
@@ -375,14 +386,15 @@ def _draw_roofline_chart(
         (point, level) for point in points[:DRAWN_MAX] for level in point.levels if level.reached
     ]
     spots = [
-        _build_roofline_spot(key, point, level, colors, names, points) for point, level in pairs
+        _build_roofline_spot(name_prefix, point, level, colors, short_kernel_names, points)
+        for point, level in pairs
     ]
     widths = {level.level: level.bandwidth or 1 for _, level in pairs}
     bandwidths = {level: widths[level] for level in LEVELS if level in widths}
-    name = f"{key}-roofline" + (f"-{path.replace(' ', '-')}" if number else "")
+    name = f"{name_prefix}-roofline" + (f"-{path.replace(' ', '-')}" if chart_index else "")
     works = f"{work.capitalize()}s and the {path} ceilings"
-    svg = draw_roofline(name, works, spots, path, peak, bandwidths)
-    same = [p for p in roofs.select_points_of_level(work) if p.traffic.batch == batch]
+    svg = draw_roofline_svg(name, works, spots, path, peak, bandwidths)
+    same = [p for p in roofs.select_points_by_work_level(work) if p.traffic.batch == batch]
     refused = sum(1 for p in same if p.path == path for level in p.levels if level.refused)
     unknown = sum(1 for p in same if p.path and p.intensity and p.peak is None)
     notes = {
@@ -391,7 +403,7 @@ def _draw_roofline_chart(
         "a line joins the levels of one row": len(bandwidths) > 1,
         "open markers: approximate, or time under ncu": not all(spot.sure for spot in spots),
         f"{refused} refused and not drawn": refused,
-        f"{unknown} with an unknown peak are not drawn": unknown and not number,
+        f"{unknown} with an unknown peak are not drawn": unknown and not chart_index,
         f"the first {DRAWN_MAX} of {len(points)} by time": len(points) > DRAWN_MAX,
     }
     note = "; ".join([roofs.peaks.source, *(text for text, applies in notes.items() if applies)])
@@ -404,17 +416,17 @@ def _draw_roofline_chart(
 
 
 def _build_roofline_spot(
-    key: str,
+    name_prefix: str,
     point: RooflinePoint,
     level: LevelRooflinePoint,
     colors: Mapping[str, int],
-    names: Mapping[str, str],
+    short_kernel_names: Mapping[str, str],
     points: Sequence[RooflinePoint],
 ) -> RooflineSpot:
     traffic, layer_name = point.traffic, _name_layer(point.traffic)
     is_layer = traffic.level == "layer"
-    label = traffic.name if is_layer else names.get(traffic.name, traffic.name)
-    batch = f", {format_point(traffic.batch)}" if traffic.batch is not None else ""
+    label = traffic.name if is_layer else short_kernel_names.get(traffic.name, traffic.name)
+    batch = f", {format_sweep_point(traffic.batch)}" if traffic.batch is not None else ""
     text = (
         f"{label}{batch}, {level.level}: {format_significant(float(level.intensity or 0))} "
         f"FLOP/B, {format_si(point.achieved or 0, 'FLOP/s')}, "
@@ -426,13 +438,16 @@ def _build_roofline_spot(
         text += f"; overall, bound by {point.bound}"
     if is_layer and traffic.kernels:
         suffix = f" and {len(traffic.kernels) - 1} more" if len(traffic.kernels) > 1 else ""
-        text += f"; kernel {names.get(traffic.kernels[0], traffic.kernels[0])[:90]}{suffix}"
+        text += (
+            f"; kernel "
+            f"{short_kernel_names.get(traffic.kernels[0], traffic.kernels[0])[:90]}{suffix}"
+        )
     is_certain = point.source == "counted" and traffic.trusted and level.moved.state == "counted"
-    href = f"#{key}-{'ledger' if is_layer else 'kernels'}"
+    href = f"#{name_prefix}-{'ledger' if is_layer else 'kernels'}"
     hit = HoverArea(text, level.intensity or 1, point.achieved or 1, href=href)
     if is_layer:
         direction = traffic.direction or ""
-        trail = build_row_trail_key(layer_name, direction, traffic.batch)
+        trail = build_row_evidence_trail_key(layer_name, direction, traffic.batch)
         hit = replace(hit, trail=trail, layer=layer_name, direction=direction)
     is_named = any(point is labeled for labeled in points[:NAMED_POINTS])
     return RooflineSpot(label, level.level, hit, colors.get(layer_name, 7), is_named, is_certain)
@@ -463,11 +478,11 @@ class RooflineSpot:
         return self.hit.y
 
 
-def draw_roofline(
+def draw_roofline_svg(
     name: str,
     description: str,
     spots: Sequence[RooflineSpot],
-    path: str,
+    precision: str,
     peak: float,
     bandwidths: Mapping[str, float],
 ) -> str:
@@ -491,12 +506,12 @@ def draw_roofline(
         xs, ys = [low_x, peak / bandwidth], [low_x * bandwidth, peak]
         axes.plot(xs, ys, color=color, linewidth=1.2)
         label = f"{sign} {level}" if several else level
-        _write_slope_name(
+        _draw_bandwidth_slope_label(
             axes, f"{label} {drop_trailing_zeros(format_si(bandwidth, 'B/s'))}", low_x, bandwidth
         )
     axes.plot([peak / fastest, high_x], [peak, peak], color=INK, linewidth=1.2)
-    ceiling = f"{path} {drop_trailing_zeros(format_si(peak, 'FLOP/s'))}"
-    _write_text(axes, ceiling, (high_x, peak), (-2, 3), ha="right")
+    ceiling = f"{precision} {drop_trailing_zeros(format_si(peak, 'FLOP/s'))}"
+    _annotate_point_label(axes, ceiling, (high_x, peak), (-2, 3), ha="right")
     for _, same in groupby(spots, key=lambda spot: (spot.label, spot.y)):
         levels = list(same)
         if len(levels) > 1:
@@ -519,13 +534,13 @@ def draw_roofline(
         1.0,
         convert_to_axes_fraction(axes, high_x, peak)[1] + 0.03,
     )
-    _write_spot_names(axes, spots, of_ceiling)
+    _draw_spot_labels(axes, spots, of_ceiling)
     axes.minorticks_off()
     drawing = render_svg(figure, name, description, [spot.hit for spot in spots])
     return drawing.replace('class="chart"', 'class="chart halo"', 1)
 
 
-def _write_text(
+def _annotate_point_label(
     axes: Axes, label: str, point: tuple[float, float], offset: tuple[float, float], **style: Any
 ) -> None:
     """Write a text ``offset`` points from ``at``."""
@@ -541,7 +556,7 @@ def _write_text(
     )
 
 
-def _write_slope_name(axes: Axes, label: str, low_x: float, bandwidth: float) -> None:
+def _draw_bandwidth_slope_label(axes: Axes, label: str, low_x: float, bandwidth: float) -> None:
     """Write the name of a slope on it, from its lower end; it keeps to the slope when the drawing
     changes its shape."""
     from matplotlib.transforms import ScaledTranslation
@@ -565,15 +580,15 @@ def _write_slope_name(axes: Axes, label: str, low_x: float, bandwidth: float) ->
     )
 
 
-def _write_spot_names(axes: Axes, spots: Sequence[RooflineSpot], of_ceiling: Area) -> None:
+def _draw_spot_labels(axes: Axes, spots: Sequence[RooflineSpot], ceiling_label_area: Area) -> None:
     """Write the name of each work next to its rightmost point, if there is room."""
     points = [convert_to_axes_fraction(axes, spot.x, spot.y) for spot in spots]
-    occupied = [*((x - 0.015, x + 0.015, y) for x, y in points), of_ceiling]
+    occupied = [*((x - 0.015, x + 0.015, y) for x, y in points), ceiling_label_area]
     rightmost: dict[str, float] = {}
     for spot in spots:
         rightmost[spot.label] = max(spot.x, rightmost.get(spot.label, spot.x))
     for spot, (x, y) in zip(spots, points, strict=True):
-        label = shorten_label(spot.label)
+        label = truncate_label_start(spot.label)
         if not spot.named or spot.x != rightmost[spot.label]:
             continue
         for lines, side in product((0, 1, -1), (1, -1)):
@@ -586,7 +601,7 @@ def _write_spot_names(axes: Axes, spots: Sequence[RooflineSpot], of_ceiling: Are
             if is_free and area[0] > 0 and area[1] < 1.02:
                 occupied.append(area)
                 style = {"va": "center", "ha": "left" if side > 0 else "right"}
-                _write_text(
+                _annotate_point_label(
                     axes, label, (x, area[2]), (7 * side, 0), xycoords="axes fraction", **style
                 )
                 break

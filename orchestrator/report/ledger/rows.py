@@ -15,7 +15,7 @@ from perfctl.orchestrator.ledger.expected import FORMULA
 from perfctl.orchestrator.ledger.ledger import KernelUse, LedgerRow, UnattributedWork
 from perfctl.orchestrator.ledger.prepared import PreparedRun, group_into_studies
 from perfctl.orchestrator.ledger.usage.energy import Energy, explain_missing_energy
-from perfctl.orchestrator.ledger.usage.training import PassTimes, measure_passes
+from perfctl.orchestrator.ledger.usage.training import PassTimes, list_ingested_training_pass_times
 from perfctl.orchestrator.outputs import (
     build_column_schema,
     build_object_schema,
@@ -23,8 +23,8 @@ from perfctl.orchestrator.outputs import (
     convert_to_json,
 )
 from perfctl.orchestrator.report.ledger.causes import DescribedCause, describe_cause_with_fix
-from perfctl.orchestrator.report.ledger.phases import PhaseRow, list_phases
-from perfctl.orchestrator.report.ledger.ranks import JobOutput, list_job_outputs
+from perfctl.orchestrator.report.ledger.phases import PhaseRow, list_prefill_decode_phases
+from perfctl.orchestrator.report.ledger.ranks import JobOutput, list_multi_rank_job_json
 from perfctl.orchestrator.report.ledger.roofline import describe_roofline_bound
 from perfctl.orchestrator.report.tables import explain_figure_state
 from perfctl.records.paper import LayerCall
@@ -53,8 +53,10 @@ class LedgerColumns(dict[str, Any]):
             {
                 name: lists[name] | {"description": meaning}
                 if kind == "JSON"
-                else build_column_schema(_JSON_TYPES[kind], meaning, unit, null="missing value")
-                for name, (kind, unit, meaning) in read_ledger_column_facts().items()
+                else build_column_schema(
+                    _JSON_TYPES[kind], meaning, unit, null_meaning="missing value"
+                )
+                for name, (kind, unit, meaning) in read_ledger_column_definitions().items()
             }
         )
 
@@ -154,9 +156,17 @@ def build_ledger_json(
     """Return what ``perfctl ledger --json`` prints. ``phase``: only this one of a language model;
     ``by_block``: every block in a separate row."""
     runs = [run for analysis in analyses for run in analysis.study.runs]
-    phases = [item for analysis in analyses for item in list_phases(analysis, by_block=by_block)]
+    phases = [
+        item
+        for analysis in analyses
+        for item in list_prefill_decode_phases(analysis, by_block=by_block)
+    ]
     read = attrgetter("calls", "rows", "least", "most")
-    uses = [use for run in runs for use in measure_passes(run)] if phase is None else []
+    uses = (
+        [use for run in runs for use in list_ingested_training_pass_times(run)]
+        if phase is None
+        else []
+    )
     return {
         "rows": list(list_ledger_rows(analyses)),
         "sweep": list_sweep_causes(analyses),
@@ -167,7 +177,7 @@ def build_ledger_json(
             for part in item.parts
         ],
         "passes": [PassRow(use, *(read(use.queries) if use.queries else ())) for use in uses],
-        "jobs": list_job_outputs(runs),
+        "jobs": list_multi_rank_job_json(runs),
     }
 
 
@@ -196,7 +206,7 @@ def list_energy_rows(prepared: PreparedRun) -> list[EnergyRow]:
     means = {key: row.mean for key, row in times}
     rows = []
     for energy in energies:
-        shares = energy.share_joules_by_layer(means).items()
+        shares = energy.split_step_joules_by_layer_time(means).items()
         rows.append(EnergyRow(energy, [LayerEnergy(*key, joules) for key, joules in shares]))
     return rows
 
@@ -204,13 +214,15 @@ def list_energy_rows(prepared: PreparedRun) -> list[EnergyRow]:
 def list_sweep_causes(analyses: Sequence[Analysis]) -> list[SweepCause]:
     """Return the causes about complete sweeps, with the run group that they are about."""
     return [
-        SweepCause(**_list_study_columns(analysis), cause=describe_cause_with_fix(cause))
+        SweepCause(
+            **_collect_study_identity_columns(analysis), cause=describe_cause_with_fix(cause)
+        )
         for analysis in analyses
         for cause in analysis.judgement.sweep
     ]
 
 
-def _list_study_columns(analysis: Analysis) -> dict[str, Any]:
+def _collect_study_identity_columns(analysis: Analysis) -> dict[str, Any]:
     study = analysis.study
     return {
         name: getattr(study, name)
@@ -222,8 +234,8 @@ def _build_shared_columns(analysis: Analysis, row: LedgerRow | UnattributedWork)
     """Return all columns in order, with the values that both kinds of rows have."""
     executed, time = row.executed, row.time
     return {
-        **dict.fromkeys(read_ledger_column_facts()),
-        **_list_study_columns(analysis),
+        **dict.fromkeys(read_ledger_column_definitions()),
+        **_collect_study_identity_columns(analysis),
         "batch": row.batch if isinstance(row.batch, int) else None,
         "parameters": row.batch if isinstance(row.batch, str) else None,
         "executed_flops": executed.value,
@@ -242,7 +254,7 @@ def _build_shared_columns(analysis: Analysis, row: LedgerRow | UnattributedWork)
 
 def _build_layer_row(analysis: Analysis, row: LedgerRow) -> dict[str, Any]:
     judged = analysis.judgement.get_row_causes(*row.key)
-    point = analysis.roofline.get_row_point(row.batch, row.layer, row.direction)
+    point = analysis.roofline.get_ledger_row_point(row.batch, row.layer, row.direction)
     bounds = (
         {}
         if point is None
@@ -284,7 +296,7 @@ def _build_layer_row(analysis: Analysis, row: LedgerRow) -> dict[str, Any]:
 
 
 @cache
-def read_ledger_column_facts() -> dict[str, tuple[str, str, str]]:
+def read_ledger_column_definitions() -> dict[str, tuple[str, str, str]]:
     """Return the name of each column -> (type as in a store, JSON for lists; unit, "-" where there
     is none; meaning)."""
     text = resources.files("perfctl.templates").joinpath("ledger.csv").read_text(encoding="utf-8")
@@ -293,7 +305,7 @@ def read_ledger_column_facts() -> dict[str, tuple[str, str, str]]:
     }
 
 
-def collect_shown_run(run: Run) -> ShownRun:
+def collect_run_details(run: Run) -> ShownRun:
     """Return everything that a run holds."""
     (study,) = group_into_studies([run])
     analysed = analyse_study(study)

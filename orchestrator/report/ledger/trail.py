@@ -16,20 +16,23 @@ from typing import NamedTuple
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, group_kernels_by_row
 from perfctl.orchestrator.ledger.causes.rule import Cause
-from perfctl.orchestrator.ledger.ledger import LedgerRow, describe_method_and_tile
+from perfctl.orchestrator.ledger.ledger import LedgerRow, describe_kernel_method_and_tile
 from perfctl.orchestrator.ledger.prepared import DerivedRun, PreparedBatch, PreparedRun
 from perfctl.orchestrator.ledger.timing import Key
-from perfctl.orchestrator.report.ledger import build_row_trail_key, build_sweep_trail_key
+from perfctl.orchestrator.report.ledger import (
+    build_row_evidence_trail_key,
+    build_sweep_evidence_trail_key,
+)
 from perfctl.orchestrator.report.ledger.causes import (
     describe_cause,
     describe_cause_with_fix,
     describe_fix,
-    describe_unexplained_share,
+    describe_unexplained_difference_share,
 )
 from perfctl.orchestrator.report.ledger.page import build_ledger_row_cells
-from perfctl.orchestrator.report.numbers import format_all_digits
+from perfctl.orchestrator.report.numbers import format_integer_or_six_digits
 from perfctl.orchestrator.statistics import group_by
-from perfctl.records.run import Point, Run, format_point
+from perfctl.records.run import Point, Run, format_sweep_point
 
 KERNELS_MAX, RULES_MAX, FORMULAS_MAX = 12, 4, 8
 """Rows of a table of kernels, and lines of rules and formulas; the others are counted."""
@@ -73,17 +76,19 @@ class Trail(NamedTuple):
     steps: tuple[TrailStep, ...]
 
 
-def pack_trails(trails: Iterable[Trail]) -> dict[str, object]:
+def deduplicate_trail_texts(trails: Iterable[Trail]) -> dict[str, object]:
     """Return trails as the HTML report carries them: ``text`` has every text once, ``trails``
     numbers in its place; templates/trail.js reads them back."""
     numbers: dict[str, int] = {}
 
-    def number_texts(value: str | tuple[object, ...]) -> object:
+    def replace_texts_with_index(value: str | tuple[object, ...]) -> object:
         if isinstance(value, str):
             return numbers.setdefault(value, len(numbers))
-        return [number_texts(item) for item in value]  # type: ignore[arg-type]
+        return [replace_texts_with_index(item) for item in value]  # type: ignore[arg-type]
 
-    packed_trails = {trail.key: number_texts((trail.title, trail.steps)) for trail in trails}
+    packed_trails = {
+        trail.key: replace_texts_with_index((trail.title, trail.steps)) for trail in trails
+    }
     return {"text": list(numbers), "trails": packed_trails}
 
 
@@ -97,23 +102,25 @@ class _CountingSource:
     launches: Mapping[Key | None, Sequence[int]]
 
 
-def build_trails(analysis: Analysis) -> tuple[Trail, ...]:
+def build_figure_source_trails(analysis: Analysis) -> tuple[Trail, ...]:
     """Return the trails of all ledger rows, then of the causes about the sweep (one per rule)."""
     sources = {}
     for batch in analysis.study.prepared_batches:
-        run = batch.counting_run
+        run = batch.counted_or_derived_run
         launches = defaultdict(list)
         for kernel, key in run.measured_launches if run else ():
             launches[key].append(kernel.launch)
         kernels = group_kernels_by_row(run) if run else {}
         sources[batch.batch] = _CountingSource(batch, run, kernels, launches)
-    rows = (_build_row_trail(row, analysis, sources[row.batch]) for row in analysis.ledger.rows)
+    rows = (
+        _build_row_source_trail(row, analysis, sources[row.batch]) for row in analysis.ledger.rows
+    )
     by_rule = group_by(analysis.judgement.sweep, lambda cause: cause.rule)
     sweep = (_build_sweep_cause_trail(causes, analysis, sources) for causes in by_rule.values())
     return (*rows, *sweep)
 
 
-def _build_row_trail(row: LedgerRow, analysis: Analysis, source: _CountingSource) -> Trail:
+def _build_row_source_trail(row: LedgerRow, analysis: Analysis, source: _CountingSource) -> Trail:
     key = (row.layer, row.direction)
     launches = source.launches.get(key, ())
     # counts are derived, or measured ones are compared with rules
@@ -122,7 +129,7 @@ def _build_row_trail(row: LedgerRow, analysis: Analysis, source: _CountingSource
     cells = build_ledger_row_cells(row, analysis)
     judged = analysis.judgement.get_row_causes(*row.key)
     causes = [describe_cause_with_fix(cause).join_sentence_numbers_fix() for cause in judged.causes]
-    causes += filter(None, [describe_unexplained_share([row], analysis.judgement)])
+    causes += filter(None, [describe_unexplained_difference_share([row], analysis.judgement)])
     steps = (
         TrailStep(
             "Executed / estimated" if row.ratio is None else f"Ratio {cells['ratio'].text}",
@@ -132,24 +139,24 @@ def _build_row_trail(row: LedgerRow, analysis: Analysis, source: _CountingSource
                 for label in FIGURES
             ),
         ),
-        _build_kernels_step(row, source.kernels.get(key, ()), analysis.names),
-        *_build_rules_step(rules[launch].rule for launch in launches if launch in rules),
+        _build_kernels_trail_step(row, source.kernels.get(key, ()), analysis.names),
+        *_build_rules_trail_step(rules[launch].rule for launch in launches if launch in rules),
         TrailStep(
             "Estimated", tuple(list_row_formulas(row)) or (row.estimated.reason or "no formula",)
         ),
         TrailStep("Why", tuple(causes)) if causes else None,
-        _build_source_step(source.run, launches),
+        _build_source_trail_step(source.run, launches),
     )
-    batch = f", {format_point(row.batch)}" if row.batch else ""
+    batch = f", {format_sweep_point(row.batch)}" if row.batch else ""
     return Trail(
-        build_row_trail_key(row.layer_label, row.direction, row.batch),
+        build_row_evidence_trail_key(row.layer_label, row.direction, row.batch),
         f"{row.name}{batch}",
         tuple(filter(None, steps)),
     )
 
 
-def _build_kernels_step(
-    row: LedgerRow, groups: Sequence[KernelGroup], names: Mapping[str, str]
+def _build_kernels_trail_step(
+    row: LedgerRow, groups: Sequence[KernelGroup], short_kernel_names: Mapping[str, str]
 ) -> TrailStep | None:
     """Return the kernels of a step with their instructions; without counters only launches."""
     if not groups and not row.kernels:
@@ -157,7 +164,7 @@ def _build_kernels_step(
     if not groups:
         rows = (
             (
-                names.get(use.name, use.name),
+                short_kernel_names.get(use.name, use.name),
                 _format_full_amount(use.per_step),
                 use.algorithm or use.family or "",
             )
@@ -165,7 +172,7 @@ def _build_kernels_step(
         )
         return TrailStep("Kernels of a step", (), ("kernel", "launches", "kind"), tuple(rows))
     ordered = sorted(groups, key=lambda group: -group.executed_flops)
-    heads, table = _build_kernel_table(ordered[:KERNELS_MAX], names)
+    heads, table = _build_kernel_table(ordered[:KERNELS_MAX], short_kernel_names)
     lines = []
     if rule := row.executed.rule:
         lines.append(f"{rule} = FLOP. Instructions: threads that executed them, per step.")
@@ -190,15 +197,15 @@ def _list_instruction_columns(groups: Sequence[KernelGroup]) -> dict[str, list[f
 
 
 def _build_kernel_table(
-    groups: Sequence[KernelGroup], names: Mapping[str, str]
+    groups: Sequence[KernelGroup], short_kernel_names: Mapping[str, str]
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return the heads and rows of a table of kernels with their grids and methods."""
     columns = _list_instruction_columns(groups)
     rows = []
     for group, *values in zip(groups, *columns.values(), strict=True):
         grid = f" <<<{'x'.join(map(str, group.grid))}>>>" if group.grid else ""
-        method = f" ({kind})" if (kind := describe_method_and_tile(group.name)) else ""
-        name = names.get(group.name, group.name)
+        method = f" ({kind})" if (kind := describe_kernel_method_and_tile(group.name)) else ""
+        name = short_kernel_names.get(group.name, group.name)
         rows.append(
             (
                 f"{name}{grid}{method}",
@@ -214,7 +221,9 @@ def _format_full_amount(value: float | None) -> str:
     if value is None:
         return "unknown"
     integer = round(value)
-    return format_all_digits(integer if abs(value - integer) <= 1e-9 * abs(value) else value)
+    return format_integer_or_six_digits(
+        integer if abs(value - integer) <= 1e-9 * abs(value) else value
+    )
 
 
 def list_row_formulas(row: LedgerRow) -> Iterator[str]:
@@ -226,7 +235,7 @@ def list_row_formulas(row: LedgerRow) -> Iterator[str]:
         yield f"{call.direction}{layer}: {call.formula}" if len(calls) > 1 else str(call.formula)
 
 
-def _build_rules_step(rules: Iterable[str]) -> Iterator[TrailStep]:
+def _build_rules_trail_step(rules: Iterable[str]) -> Iterator[TrailStep]:
     """Yield the arithmetic of the kernels' rules, if there is any."""
     lines = list(dict.fromkeys(rules))
     if len(lines) > RULES_MAX:
@@ -235,7 +244,7 @@ def _build_rules_step(rules: Iterable[str]) -> Iterator[TrailStep]:
         yield TrailStep("Rule of the kernels", tuple(lines))
 
 
-def _build_source_step(run: PreparedRun | None, launches: Sequence[int]) -> TrailStep | None:
+def _build_source_trail_step(run: PreparedRun | None, launches: Sequence[int]) -> TrailStep | None:
     """Return the report, the launches and the query that prints their rows."""
     if run is None:
         return None
@@ -283,16 +292,16 @@ def _build_sweep_cause_trail(
         )
         heads = (heads[0], "batch", *heads[1:])
         steps.append(TrailStep("Executed at each batch size", (), heads, tuple(rows)))
-    steps += _build_estimate_steps(causes, analysis)
+    steps += _build_estimate_trail_steps(causes, analysis)
     completed = (  # instructions of these kernels that were not measured
-        source.batch.completed_counts.get(kernel.launch)
+        source.batch.rule_completed_counts_by_launch.get(kernel.launch)
         for source in sources.values()
         for kernel in (
             source.batch.counted_run.run.report.kernels if source.batch.counted_run else ()
         )
         if kernel.name in names
     )
-    steps += _build_rules_step(
+    steps += _build_rules_trail_step(
         derived.rule for derived in completed if derived is not None and derived.ffma is not None
     )
     reports = {
@@ -301,10 +310,10 @@ def _build_sweep_cause_trail(
     if reports:
         steps.append(TrailStep("Source", tuple(text for _, text in sorted(reports.items()))))
     rule = causes[0].rule
-    return Trail(build_sweep_trail_key(rule), rule[:1].upper() + rule[1:], tuple(steps))
+    return Trail(build_sweep_evidence_trail_key(rule), rule[:1].upper() + rule[1:], tuple(steps))
 
 
-def _build_estimate_steps(causes: Iterable[Cause], analysis: Analysis) -> Iterator[TrailStep]:
+def _build_estimate_trail_steps(causes: Iterable[Cause], analysis: Analysis) -> Iterator[TrailStep]:
     """Yield the estimated FLOPs of the layers that the causes name, at each batch size."""
     layers = set()
     for cause in causes:
@@ -316,7 +325,7 @@ def _build_estimate_steps(causes: Iterable[Cause], analysis: Analysis) -> Iterat
     ]
     for name, same in group_by(rows, lambda row: row.name).items():
         lines = (
-            f"{format_point(row.batch)}: "
+            f"{format_sweep_point(row.batch)}: "
             f"{'; '.join(list_row_formulas(row)) or _format_full_amount(row.estimated.value)}"
             for row in same
         )

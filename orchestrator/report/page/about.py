@@ -13,8 +13,8 @@ from perfctl.orchestrator.counts.hardware.peaks import find_recorded_gpu
 from perfctl.orchestrator.counts.kernels.pairing import describe_unpaired, pair_launches
 from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import Study, get_device_label
-from perfctl.orchestrator.ledger.usage.phase_layers import split_phases_by_part
-from perfctl.orchestrator.ledger.usage.served import find_constant_sequence_count
+from perfctl.orchestrator.ledger.usage.phase_layers import split_serving_phases_by_model_part
+from perfctl.orchestrator.ledger.usage.served import find_constant_sequences_per_step
 from perfctl.orchestrator.report.findings import (
     PARTLY_DERIVED,
     SHOWN,
@@ -27,7 +27,7 @@ from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
     Table,
-    build_compact_table,
+    build_table_hiding_empty_columns,
     count_cell,
     missing_cell,
     name_column,
@@ -39,7 +39,7 @@ from perfctl.orchestrator.report.tables import (
 )
 from perfctl.orchestrator.report.view import Section, View
 from perfctl.records.report import join_first_names
-from perfctl.records.run import Run, format_point
+from perfctl.records.run import Run, format_sweep_point
 
 ORIGINS = {
     "measured": "measured by perfctl",
@@ -76,7 +76,7 @@ Missing = tuple[str, str, str, str]
 """(quantity, reason, what it concerns, the runs that lack it)."""
 
 
-def find_first_day(runs: Sequence[Run]) -> str:
+def find_first_run_date(runs: Sequence[Run]) -> str:
     """Return the day of the first run; "" if none is known."""
     return min((run.started_at for run in runs if run.started_at), default="")[:10]
 
@@ -99,19 +99,19 @@ def list_study_facts(study: Study) -> dict[str, str | None]:
     runs = study.runs
     capability = next((device.compute_capability for device in runs[0].devices[:1]), None)
     chip = f" ({'' if capability.startswith('gfx') else 'CC '}{capability})" if capability else ""
-    sequences = {find_constant_sequence_count(run) for run in runs}
+    sequences = {find_constant_sequences_per_step(run) for run in runs}
     in_each_step = sequences.pop() if len(sequences) == 1 else None
     return {
         "report": runs[0].report.form if study.is_foreign else None,
-        "modules": next(filter(None, map(usage.describe_module_coverage, runs)), None),
-        "phases": next(filter(None, map(usage.explain_unknown_phases, runs)), None),
+        "modules": next(filter(None, map(usage.describe_kernel_time_module_coverage, runs)), None),
+        "phases": next(filter(None, map(usage.explain_unknown_prefill_decode, runs)), None),
         "device": f"{describe_study_device(study) or 'not recorded'}{chip}",
         "batch": " ".join(map(str, study.batches)),
         "sequences": f"{in_each_step:,} in each step" if in_each_step is not None else None,
         "parameters": "; ".join(
             dict.fromkeys(run.other_parameters_text for run in runs if run.other_parameters_text)
         ),
-        "tools": describe_tools(runs),
+        "tools": describe_profiler_versions(runs),
     }
 
 
@@ -154,32 +154,32 @@ def build_runs_table(study: Study) -> Table | None:
         ]
         for run in study.runs
     ]
-    return build_compact_table("Runs", columns, rows)
+    return build_table_hiding_empty_columns("Runs", columns, rows)
 
 
-def list_common_facts(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
+def list_shared_environment_facts(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
     """Return (fact, value) on which every run that recorded it agrees."""
-    facts = _collect_fact_values(
+    facts = _collect_environment_values(
         runs, ("host", "nsys version", "ncu version", "torch version", "dlprof version")
     )
     return tuple((fact, next(iter(values))[:500]) for fact, values in facts if len(values) == 1)
 
 
-def build_differences_table(runs: Sequence[Run]) -> Table | None:
+def build_environment_differences_table(runs: Sequence[Run]) -> Table | None:
     """Facts that differ between the runs, a row a value; None when none does."""
     rows = [
         [fact, value[:500], join_first_names(labels, 8)]
-        for fact, values in _collect_fact_values(runs)
+        for fact, values in _collect_environment_values(runs)
         if len(values) > 1
         for value, labels in values.items()
     ]
-    return build_compact_table(
+    return build_table_hiding_empty_columns(
         "Differences between the runs", text_columns("fact", "value", "runs"), rows
     )
 
 
-def _collect_fact_values(
-    runs: Sequence[Run], omitted: Collection[str] = ()
+def _collect_environment_values(
+    runs: Sequence[Run], omitted_facts: Collection[str] = ()
 ) -> list[tuple[str, dict[str, dict[str, None]]]]:
     """Return (fact, value -> the runs that recorded it), without those that the list of runs has
     if they are ``omitted``."""
@@ -187,7 +187,7 @@ def _collect_fact_values(
     for run in runs:
         tool = {f"{run.profiler} version": run.profiler_version, "host": run.host}
         for fact, value in (tool | run.report.environment).items():
-            if value is not None and fact not in omitted:
+            if value is not None and fact not in omitted_facts:
                 values[fact][value][run_label(run)] = None
     return sorted(values.items())
 
@@ -197,9 +197,9 @@ def build_missing_values_table(study: Study, ledger: Ledger) -> Table | None:
     missing."""
     by_reason = defaultdict(list)
     for quantity, reason, concerns, label in (
-        *_list_report_gaps(study.runs),
-        *_list_ledger_gaps(study, ledger),
-        *_list_missing_counts(study),
+        *_list_reported_missing_values(study.runs),
+        *_list_missing_ledger_figures(study, ledger),
+        *_list_missing_busy_flops_and_pairs(study),
     ):
         stated = reason.removeprefix(f"{quantity.removesuffix(' table')}: ")
         kind = _COUNT.sub("#", stated), label
@@ -213,7 +213,7 @@ def build_missing_values_table(study: Study, ledger: Ledger) -> Table | None:
     rows = [
         [
             join_first_names(dict.fromkeys(quantity for quantity, *_ in same), QUANTITIES),
-            _merge_similar_reasons([reason for _, reason, *_ in same]),
+            _merge_reasons_differing_in_numbers([reason for _, reason, *_ in same]),
             "; ".join(dict.fromkeys(filter(None, (concerns for _, _, concerns, _ in same))))
             or missing_cell("the complete run"),
             *(label for _ in run_column),
@@ -221,10 +221,10 @@ def build_missing_values_table(study: Study, ledger: Ledger) -> Table | None:
         for (_, label), same in by_reason.items()
     ]
     caption = f"Not in {'this run' if len(study.runs) == 1 else 'these runs'}"
-    return build_compact_table(caption, columns, rows)
+    return build_table_hiding_empty_columns(caption, columns, rows)
 
 
-def _merge_similar_reasons(reasons: Sequence[str]) -> str:
+def _merge_reasons_differing_in_numbers(reasons: Sequence[str]) -> str:
     """Return reasons that differ in their numbers as one, with the range of each number."""
     columns = zip(*(_COUNT.findall(reason) for reason in reasons), strict=True)
     ranges = [
@@ -234,7 +234,7 @@ def _merge_similar_reasons(reasons: Sequence[str]) -> str:
     return _COUNT.sub(lambda _: next(texts), reasons[0])
 
 
-def _list_report_gaps(runs: Sequence[Run]) -> Iterator[Missing]:
+def _list_reported_missing_values(runs: Sequence[Run]) -> Iterator[Missing]:
     """Yield what the reports themselves state."""
     labels: dict[tuple[str, str, str], dict[str, None]] = defaultdict(dict)
     for run in runs:
@@ -253,7 +253,7 @@ def _list_report_gaps(runs: Sequence[Run]) -> Iterator[Missing]:
         yield name, reason, scope, join_first_names(names, 6)
 
 
-def _list_ledger_gaps(study: Study, ledger: Ledger) -> Iterator[Missing]:
+def _list_missing_ledger_figures(study: Study, ledger: Ledger) -> Iterator[Missing]:
     """Yield the figures that rows of the ledger lack, or have in part."""
     layers: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
     # attention, whose operator has no shapes of its keys: the steps of a server give its estimate
@@ -261,7 +261,7 @@ def _list_ledger_gaps(study: Study, ledger: Ledger) -> Iterator[Missing]:
         part.part
         for run in study.runs
         if run.report.served_steps
-        for phase in split_phases_by_part(run, by_block=True)
+        for phase in split_serving_phases_by_model_part(run, separates_blocks=True)
         for part in phase.parts
         if part.flops is not None
     }
@@ -289,12 +289,12 @@ def _list_ledger_gaps(study: Study, ledger: Ledger) -> Iterator[Missing]:
         yield quantity, reason, concerns, ""
 
 
-def _list_missing_counts(study: Study) -> Iterator[Missing]:
+def _list_missing_busy_flops_and_pairs(study: Study) -> Iterator[Missing]:
     """Yield why no share of time is known although kernels ran, the FLOPs that kernels lack, and
     launches that two profilers do not share."""
-    is_timed = any(prepared.usage.busy_times for prepared in study.prepared_runs)
+    is_timed = any(prepared.usage.device_and_stream_busy_times for prepared in study.prepared_runs)
     if not is_timed and (reason := usage.explain_missing_busy_share(study.runs)):
-        yield "share of time with a kernel", reason, "", describe_tools(study.runs)
+        yield "share of time with a kernel", reason, "", describe_profiler_versions(study.runs)
     has_derived = any(batch.derived_run for batch in study.prepared_batches)
     for prepared in study.prepared_runs if study.is_foreign and not has_derived else ():
         if (lacking := explain_incomplete_flops(prepared)) is not None:
@@ -305,9 +305,9 @@ def _list_missing_counts(study: Study) -> Iterator[Missing]:
         timing = next(
             (run for run in runs if run.profiler in ("nsys", "torch") and run.report.kernels), None
         )
-        counting = batch.counting_run.run if batch.counting_run else None
+        counting = batch.counted_or_derived_run.run if batch.counted_or_derived_run else None
         if counting is not None and timing is not None and counting is not timing:
-            concerns = format_point(batch.batch, "the complete capture")
+            concerns = format_sweep_point(batch.batch, "the complete capture")
             for line in describe_unpaired(pair_launches(counting, timing)):
                 yield (
                     "partner of a launch",
@@ -317,7 +317,7 @@ def _list_missing_counts(study: Study) -> Iterator[Missing]:
                 )
 
 
-def build_tool_events_table(runs: Sequence[Run]) -> Table | None:
+def build_profiler_messages_table(runs: Sequence[Run]) -> Table | None:
     """Events of the tools about the captures, without those that are reasons of missing
     values."""
     reasons = {gap.reason for run in runs for gap in run.report.gaps}
@@ -329,10 +329,10 @@ def build_tool_events_table(runs: Sequence[Run]) -> Table | None:
     )
     rows = [[*map(text_cell, message), times] for message, times in often.items()]
     columns = [RUN, *text_columns("severity", "source", "message"), Column("times")]
-    return build_compact_table("Events of the tools", columns, rows)
+    return build_table_hiding_empty_columns("Events of the tools", columns, rows)
 
 
-def list_repeat_commands(study: Study) -> tuple[tuple[str, str], ...]:
+def list_reproduction_commands(study: Study) -> tuple[tuple[str, str], ...]:
     """Return (name, command line) to repeat the study: the sweeps, then the first profiled process
     of each profiler, whose batch size is a gap to fill if there are several."""
     sweeps = dict.fromkeys(run.sweep_command for run in study.runs if run.sweep_command)
@@ -347,7 +347,7 @@ def list_repeat_commands(study: Study) -> tuple[tuple[str, str], ...]:
     return (*(("sweep", command) for command in sweeps), *processes.items())
 
 
-def describe_tools(runs: Sequence[Run]) -> str:
+def describe_profiler_versions(runs: Sequence[Run]) -> str:
     """ "ncu 2025.3 + nsys 2025.1". A tool of unknown version is named only where no run has
     its version."""
     versions: dict[str, dict[str, None]] = {}
@@ -362,7 +362,7 @@ def describe_tools(runs: Sequence[Run]) -> str:
     return " + ".join(dict.fromkeys(names))
 
 
-def build_group_view(
+def build_run_group_view(
     key: str,
     title: str,
     runs: Sequence[Run],

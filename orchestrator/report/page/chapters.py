@@ -17,22 +17,22 @@ from perfctl.orchestrator.report.charts.study import (
     SAMPLED_MEMORY,
     Sampled,
     assign_layer_colours,
-    draw_sample_charts,
+    draw_busy_share_by_batch,
+    draw_samples_over_time,
     draw_study_charts,
-    draw_utilization_chart,
-    list_sampled_counters,
+    list_counters_to_chart,
 )
 from perfctl.orchestrator.report.findings import list_findings
 from perfctl.orchestrator.report.ledger.page import build_ledger_matrix, build_ledger_view
 from perfctl.orchestrator.report.ledger.parts import (
-    build_cpu_timer_table,
-    build_devices_by_part_table,
-    build_variants_table,
+    build_cpu_time_vs_peak_minimum_table,
+    build_device_by_study_table,
+    build_variant_comparison_table,
 )
 from perfctl.orchestrator.report.ledger.phases import (
     build_phase_tables,
     has_repeated_blocks,
-    list_phases,
+    list_prefill_decode_phases,
 )
 from perfctl.orchestrator.report.ledger.ranks import (
     build_communication_tables,
@@ -41,16 +41,19 @@ from perfctl.orchestrator.report.ledger.ranks import (
 from perfctl.orchestrator.report.ledger.roofline import (
     build_roofline_tables,
     describe_device_peaks,
-    draw_roofline_charts,
+    draw_roofline_charts_by_precision,
 )
-from perfctl.orchestrator.report.ledger.trail import build_trails, pack_trails
-from perfctl.orchestrator.report.mfu import audit_recorded_step
+from perfctl.orchestrator.report.ledger.trail import (
+    build_figure_source_trails,
+    deduplicate_trail_texts,
+)
+from perfctl.orchestrator.report.mfu import audit_fastest_training_step_mfu
 from perfctl.orchestrator.report.mfu import build_mfu_view as show_mfu
 from perfctl.orchestrator.report.page import about, kernels, study, usage
-from perfctl.orchestrator.report.page.records import Finding, sort_findings
-from perfctl.orchestrator.report.page.timeline import build_icicles, build_timelines
-from perfctl.orchestrator.report.studies.inference import build_inference_answer
-from perfctl.orchestrator.report.studies.inference_fields import is_timed_inference
+from perfctl.orchestrator.report.page.records import Finding, sort_findings_by_impact
+from perfctl.orchestrator.report.page.timeline import build_time_breakdown_icicles, build_timelines
+from perfctl.orchestrator.report.studies.inference import build_inference_summary_view
+from perfctl.orchestrator.report.studies.inference_fields import is_timed_image_inference
 from perfctl.orchestrator.report.tables import JsonObject, ShortNames, Table
 from perfctl.orchestrator.report.view import Section, View
 from perfctl.records.run import Run
@@ -84,7 +87,7 @@ class RunGroup:
         return self.analysis.study.runs
 
     @property
-    def names(self) -> ShortNames:
+    def short_names(self) -> ShortNames:
         return self.analysis.names
 
     @cached_property
@@ -93,22 +96,22 @@ class RunGroup:
 
     @cached_property
     def phases(self) -> Sequence[PhaseParts]:
-        return list_phases(self.analysis)
+        return list_prefill_decode_phases(self.analysis)
 
     @cached_property
-    def colours(self) -> Colours:
+    def layer_colours(self) -> Colours:
         return assign_layer_colours(self.analysis.ledger)
 
     @cached_property
     def mfu_view(self) -> View | None:
         """MFU of a dense language model in training, by every formula."""
-        audit = audit_recorded_step(self.analysis)
+        audit = audit_fastest_training_step_mfu(self.analysis)
         return None if audit is None else show_mfu(audit)
 
     @cached_property
     def is_image_inference(self) -> bool:
         """Whether the part of all models has its latency and images per second."""
-        return is_timed_inference(self.study)
+        return is_timed_image_inference(self.study)
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
@@ -118,12 +121,14 @@ class RunGroup:
             for item in list_findings(self.analysis)
             if not (self.is_image_inference and item.evidence == "inference")
         )
-        return sort_findings((*of_jobs, *stated)) if of_jobs else stated
+        return sort_findings_by_impact((*of_jobs, *stated)) if of_jobs else stated
 
     @cached_property
     def first_and_other_charts(self) -> tuple[tuple[Chart, ...], tuple[Chart, ...]]:
         """The charts of the first screen, and the others."""
-        charts = draw_study_charts(self.key, self.analysis, timed=not self.is_image_inference)
+        charts = draw_study_charts(
+            self.key, self.analysis, includes_times=not self.is_image_inference
+        )
         origins = " and ".join(dict.fromkeys(run.origin for run in self.runs))
         if origins != "measured":  # a chart is also read without its page
             charts = tuple(replace(chart, note=f"{origins}; {chart.note}") for chart in charts)
@@ -168,44 +173,46 @@ def _make_ledger_fields(group: RunGroup) -> JsonObject:
         return {}
     texts = {item.text for item in group.findings}  # no sentence stands twice
     sweep = (replace(item, sentence="") if item.sentence in texts else item for item in view.sweep)
-    names = {short: name[:1000] for name, short in group.names.items() if name != short}
+    names = {short: name[:1000] for name, short in group.short_names.items() if name != short}
     # the table of parts stands in place of a row for each of hundreds of layers
     is_of_parts = has_repeated_blocks(group.phases)
     return {
         "ledger": replace(view, sweep=tuple(sweep)),
         "matrix": None if is_of_parts else build_ledger_matrix(analysis),
-        "trails": pack_trails(build_trails(analysis)) | {"names": names},
+        "trails": deduplicate_trail_texts(build_figure_source_trails(analysis)) | {"names": names},
     }
 
 
 def _make_roofline_fields(group: RunGroup) -> JsonObject:
     roofline = group.analysis.roofline
-    charts = draw_roofline_charts(group.key, roofline, group.colours, group.names)
+    charts = draw_roofline_charts_by_precision(
+        group.key, roofline, group.layer_colours, group.short_names
+    )
     peaks = describe_device_peaks(roofline)
     return {"facts": (peaks,) if peaks else (), "charts": charts}
 
 
-def _make_kernel_fields(group: RunGroup) -> JsonObject:
+def _make_launch_and_counter_grids(group: RunGroup) -> JsonObject:
     grids = (
-        kernels.pack_launches_table(group.study.prepared_runs, group.names),
-        study.pack_counters_table(group.runs, group.names),
+        kernels.pack_launches_table(group.study.prepared_runs, group.short_names),
+        study.pack_counter_ranges_table(group.runs, group.short_names),
     )
     return {"grids": tuple(filter(None, grids))}
 
 
 def _make_utilization_fields(group: RunGroup) -> JsonObject:
-    chart = draw_utilization_chart(f"{group.key}-utilization", [("", group.usages)])
+    chart = draw_busy_share_by_batch(f"{group.key}-utilization", [("", group.usages)])
     sampled = (
-        *_draw_foreign_samples(group, list_sampled_counters(group.runs)),
-        *_draw_foreign_samples(group, SAMPLED),
+        *_draw_ingested_sample_charts(group, list_counters_to_chart(group.runs)),
+        *_draw_ingested_sample_charts(group, SAMPLED),
     )
     return {"charts": (*((chart,) if chart else ()), *sampled)}
 
 
-def _draw_foreign_samples(group: RunGroup, quantities: Sampled) -> tuple[Chart, ...]:
+def _draw_ingested_sample_charts(group: RunGroup, quantities: Sampled) -> tuple[Chart, ...]:
     """The samples of an existing report; perfctl's own runs are too short and too many."""
     name = f"{group.key}-{next(iter(quantities), '')}"
-    return draw_sample_charts(name, group.runs, quantities) if group.study.is_foreign else ()
+    return draw_samples_over_time(name, group.runs, quantities) if group.study.is_foreign else ()
 
 
 def _is_run_by_perfctl(group: RunGroup) -> bool:
@@ -220,13 +227,18 @@ CHAPTERS = (
     ReportChapter(
         "phases",
         "Prefill and decode",
-        lambda group: (usage.build_phases_table(group.runs), *build_phase_tables(group.phases)),
+        lambda group: (
+            usage.build_prefill_decode_table(group.runs),
+            *build_phase_tables(group.phases),
+        ),
     ),
     ReportChapter(
-        "passes", "Forward and backward", lambda group: (usage.build_passes_table(group.runs),)
+        "passes",
+        "Forward and backward",
+        lambda group: (usage.build_training_passes_table(group.runs),),
     ),
     ReportChapter(
-        "inference", "Inference", lambda group: build_inference_answer(group.runs).tables
+        "inference", "Inference", lambda group: build_inference_summary_view(group.runs).tables
     ),
     ReportChapter("ledger", "FLOPs ledger", draw=_make_ledger_fields),
     ReportChapter(
@@ -236,20 +248,24 @@ CHAPTERS = (
         "parts",
         "Parts",
         lambda group: (
-            build_devices_by_part_table(group.analysis.parts),
-            build_variants_table(group.analysis),
+            build_device_by_study_table(group.analysis.parts),
+            build_variant_comparison_table(group.analysis),
         ),
     ),
-    ReportChapter("times", "CPU timer", lambda group: (build_cpu_timer_table(group.analysis),)),
+    ReportChapter(
+        "times", "CPU timer", lambda group: (build_cpu_time_vs_peak_minimum_table(group.analysis),)
+    ),
     ReportChapter(
         "breakdown",
         "Where the time goes",
-        draw=lambda group: {"icicles": build_icicles(group.analysis, group.colours)},
+        draw=lambda group: {
+            "icicles": build_time_breakdown_icicles(group.analysis, group.layer_colours)
+        },
     ),
     ReportChapter(
         "roofline",
         "Roofline",
-        lambda group: build_roofline_tables(group.analysis.roofline, group.names),
+        lambda group: build_roofline_tables(group.analysis.roofline, group.short_names),
         _make_roofline_fields,
         is_folded=lambda group: bool(group.analysis.ledger.rows),
     ),
@@ -268,7 +284,7 @@ CHAPTERS = (
     ReportChapter(
         "advice",
         "Advice of ncu",
-        lambda group: (kernels.build_advice_table(group.runs, group.names),),
+        lambda group: (kernels.build_ncu_advice_table(group.runs, group.short_names),),
         is_folded=_is_run_by_perfctl,
     ),
     ReportChapter(
@@ -276,7 +292,9 @@ CHAPTERS = (
         "Batch sweep",
         lambda group: (
             study.build_sweep_table(
-                group.analysis.points, group.study.axis_name, rates=not group.is_image_inference
+                group.analysis.points,
+                group.study.axis_name,
+                show_rates=not group.is_image_inference,
             )
             if _is_run_by_perfctl(group)
             else None,
@@ -286,27 +304,29 @@ CHAPTERS = (
     ReportChapter(
         "steps",
         "Steps",
-        lambda group: (study.build_steps_table(group.runs),),
+        lambda group: (study.build_recorded_steps_table(group.runs),),
         is_folded=_is_always_folded,
     ),
     ReportChapter(
         "switches",
         "Kernel switches",
-        lambda group: (kernels.build_kernel_switch_table(group.analysis),),
+        lambda group: (kernels.build_kernels_by_batch_range_table(group.analysis),),
     ),
     ReportChapter(
         "kernels",
         "Kernels",
         lambda group: (
-            kernels.build_kernel_summary(group.study.prepared_runs, group.names),
-            kernels.build_instruction_mix_table(group.runs, group.names),
+            kernels.build_kernel_summary(group.study.prepared_runs, group.short_names),
+            kernels.build_instruction_mix_table(group.runs, group.short_names),
         ),
-        _make_kernel_fields,
+        _make_launch_and_counter_grids,
     ),
     ReportChapter(
         "timeline",
         "Timeline",
-        draw=lambda group: {"timelines": build_timelines(group.runs, group.colours, group.names)},
+        draw=lambda group: {
+            "timelines": build_timelines(group.runs, group.layer_colours, group.short_names)
+        },
     ),
     ReportChapter(
         "operators",
@@ -336,15 +356,15 @@ CHAPTERS = (
         "Utilization",
         lambda group: (
             usage.build_utilization_table(group.usages),
-            usage.build_busy_table(group.usages),
+            usage.build_gpu_busy_table(group.usages),
             usage.build_device_samples_table(group.usages),
             usage.build_energy_table(group.usages),
             usage.build_counter_means_table(group.runs),
         ),
         _make_utilization_fields,
         list_wide=lambda group: (
-            usage.build_causes_table(group.analysis.verdicts),
-            *usage.build_idle_gap_tables(group.usages, group.names),
+            usage.build_timeline_improvements_table(group.analysis.verdicts),
+            *usage.build_idle_gap_tables(group.usages, group.short_names),
         ),
     ),
     ReportChapter(
@@ -354,12 +374,12 @@ CHAPTERS = (
             usage.build_memory_use_table(group.usages),
             usage.build_recorded_memory_table(group.runs),
         ),
-        lambda group: {"charts": _draw_foreign_samples(group, SAMPLED_MEMORY)},
+        lambda group: {"charts": _draw_ingested_sample_charts(group, SAMPLED_MEMORY)},
     ),
     ReportChapter(
         "values",
         "Values of the report",
-        lambda group: (study.build_summaries_table(group.runs),),
+        lambda group: (study.build_report_summary_values_table(group.runs),),
         is_folded=_is_always_folded,
     ),
     ReportChapter(
@@ -367,11 +387,11 @@ CHAPTERS = (
         "Runs and environment",
         lambda group: (
             about.build_runs_table(group.study),
-            about.build_differences_table(group.runs),
+            about.build_environment_differences_table(group.runs),
         ),
         lambda group: {
-            "environment": about.list_common_facts(group.runs),
-            "commands": about.list_repeat_commands(group.study),
+            "environment": about.list_shared_environment_facts(group.runs),
+            "commands": about.list_reproduction_commands(group.study),
         },
     ),
     ReportChapter(
@@ -382,7 +402,7 @@ CHAPTERS = (
     ReportChapter(
         "messages",
         "Events of the tools",
-        lambda group: (about.build_tool_events_table(group.runs),),
+        lambda group: (about.build_profiler_messages_table(group.runs),),
         is_folded=_is_always_folded,
     ),
 )
@@ -395,9 +415,9 @@ def make_report_sections(group: RunGroup) -> tuple[Section, ...]:
     return tuple(filter(None, sections))
 
 
-def list_terminal_tables(group: RunGroup, *, is_complete: bool) -> tuple[Table, ...]:
+def list_terminal_tables(group: RunGroup, *, include_optional: bool) -> tuple[Table, ...]:
     """Return the tables that ``perfctl show`` prints, without those that its ledger repeats."""
-    omitted = NOT_ON_TERMINAL | (set() if is_complete else WITH_ALL)
+    omitted = NOT_ON_TERMINAL | (set() if include_optional else WITH_ALL)
     if group.analysis.ledger.rows:
         omitted |= {"roofline"}
     tables = (

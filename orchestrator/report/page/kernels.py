@@ -16,7 +16,7 @@ from typing import Any
 from perfctl.orchestrator.counts.counters.work import KernelFlops, is_flop_counter
 from perfctl.orchestrator.counts.figure import make_missing_figure, sum_figures
 from perfctl.orchestrator.counts.kernels.names import recognise_family
-from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_names
+from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_names_uniquely
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.sweep import (
@@ -24,7 +24,7 @@ from perfctl.orchestrator.ledger.sweep import (
     LayerKernelSet,
     LayerKernelSweep,
     describe_algorithm,
-    list_layer_kernels,
+    list_layer_kernels_along_sweep,
 )
 from perfctl.orchestrator.report.ledger.page import LOCKED_CLOCKS
 from perfctl.orchestrator.report.numbers import format_percent, format_ratio
@@ -39,9 +39,10 @@ from perfctl.orchestrator.report.tables import (
     ShortNames,
     Table,
     amount_cell,
-    build_compact_table,
     build_table,
+    build_table_hiding_empty_columns,
     choose_figure_style,
+    encode_column_in_smallest_form,
     explain_figure_state,
     figure_cell,
     format_state_sign,
@@ -49,7 +50,6 @@ from perfctl.orchestrator.report.tables import (
     name_cell,
     name_column,
     optional_text_cell,
-    pack_column,
     pack_long_table,
     run_label,
     share_cell,
@@ -84,7 +84,9 @@ NAMES = 4
 """Kernel names in a cell; the rest is counted."""
 
 
-def merge_advice_by_rule_and_kernel(run: Run) -> Iterator[tuple[float, str | None, Advice, int]]:
+def merge_ncu_advice_by_rule_and_kernel(
+    run: Run,
+) -> Iterator[tuple[float, str | None, Advice, int]]:
     """Yield (ns that it saves by its estimates, kernel, the result with the largest estimate,
     launches) of each rule and kernel: results that differ in figures only are one."""
     kernels: dict[int | None, Kernel] = {kernel.launch: kernel for kernel in run.report.kernels}
@@ -105,7 +107,7 @@ def merge_advice_by_rule_and_kernel(run: Run) -> Iterator[tuple[float, str | Non
         yield saved_ns, name, best, len({advice.launch for advice in results})
 
 
-def build_advice_table(runs: Sequence[Run], names: ShortNames) -> Table | None:
+def build_ncu_advice_table(runs: Sequence[Run], names: ShortNames) -> Table | None:
     """One row a kernel and rule, the one that saves the most time first; results that differ in
     figures only are one. ``names``: short kernel names of the report."""
     names_of_all = {kernel.name for run in runs for kernel in run.report.kernels}
@@ -128,7 +130,7 @@ def build_advice_table(runs: Sequence[Run], names: ShortNames) -> Table | None:
     none = missing_cell("ncu has no estimate for this")
     rows = []
     for run in runs:
-        for saved_ns, name, best, launches in merge_advice_by_rule_and_kernel(run):
+        for saved_ns, name, best, launches in merge_ncu_advice_by_rule_and_kernel(run):
             estimate = best.estimated_speedup
             visible, folded = split_at_first_sentence_or_clause(best.text or "", LONGEST)
             kernel_cell = (
@@ -149,7 +151,7 @@ def build_advice_table(runs: Sequence[Run], names: ShortNames) -> Table | None:
             ]
             rows.append((saved_ns, estimate or 0, row))
     rows.sort(key=lambda item: item[:2], reverse=True)
-    return build_compact_table("Advice of ncu", columns, [row for *_, row in rows])
+    return build_table_hiding_empty_columns("Advice of ncu", columns, [row for *_, row in rows])
 
 
 def build_instruction_mix_table(runs: Sequence[Run], names: ShortNames) -> Table | None:
@@ -182,10 +184,10 @@ def build_instruction_mix_table(runs: Sequence[Run], names: ShortNames) -> Table
                 cell = text_cell(", ".join(shares), counts[:_TITLE])
             rows.append([run, short, len(kernels), amount_cell(total, "inst"), cell])
     rows.sort(key=lambda row: -row[3].value)
-    return build_compact_table("Instruction mix, by opcode", columns, rows)
+    return build_table_hiding_empty_columns("Instruction mix, by opcode", columns, rows)
 
 
-def build_source_table(lines: Sequence[SourceLine]) -> Table | None:
+def build_source_line_table(lines: Sequence[SourceLine]) -> Table | None:
     """One row a source line of a kernel, or an instruction where the report has no line, as
     ``read.source_lines`` has them."""
     columns = [
@@ -200,7 +202,7 @@ def build_source_table(lines: Sequence[SourceLine]) -> Table | None:
         text_column("stall", "the most frequent reason at the hottest instruction"),
     ]
     total = sum(line.samples or 0 for line in lines)
-    names = shorten_kernel_names(line.kernel for line in lines)
+    names = shorten_kernel_names_uniquely(line.kernel for line in lines)
     rows = [
         [
             name_cell(line.kernel, names[line.kernel]),
@@ -215,7 +217,9 @@ def build_source_table(lines: Sequence[SourceLine]) -> Table | None:
         ]
         for line in lines
     ]
-    return build_compact_table("Source lines by samples, then by instructions", columns, rows)
+    return build_table_hiding_empty_columns(
+        "Source lines by samples, then by instructions", columns, rows
+    )
 
 
 def _location_cell(line: SourceLine) -> Cell:
@@ -284,7 +288,7 @@ def build_kernel_summary(runs: Sequence[PreparedRun], names: ShortNames) -> Tabl
             ]
             rows.append((times[name] / (total or 1), row))
     rows.sort(key=lambda item: -item[0])
-    return build_compact_table("Kernels by name", columns, [row for _, row in rows])
+    return build_table_hiding_empty_columns("Kernels by name", columns, [row for _, row in rows])
 
 
 def pack_launches_table(runs: Sequence[PreparedRun], names: ShortNames) -> PackedTable | None:
@@ -306,7 +310,7 @@ def pack_launches_table(runs: Sequence[PreparedRun], names: ShortNames) -> Packe
     if len(runs) > 1:
         columns.insert(0, (("run", "", "text"), [run_label(run.run) for run, _ in rows]))
     return pack_long_table(
-        "launches", columns, len(rows), total - len(rows), counters, notes, names=names
+        "launches", columns, len(rows), total - len(rows), counters, notes, short_kernel_names=names
     )
 
 
@@ -360,11 +364,11 @@ def _pack_counter_columns(
             figure.value is None and figure.state != "refused" for figure in figures
         ):
             continue
-        column = pack_column(
+        column = encode_column_in_smallest_form(
             "executed" if path == "total" else path, "FLOP", "si", [f.value for f in figures]
         )
         if any(map(any, states)):  # not all are measured in full
-            column["state"] = pack_column("", "", "", states)
+            column["state"] = encode_column_in_smallest_form("", "", "", states)
         columns.append(column)
     counters_shown = list(units)
     if len(units) > COUNTER_COLUMNS:
@@ -380,12 +384,12 @@ def _pack_counter_columns(
         counters_shown = []
     for name in counters_shown:
         of_launches = [run.values.get(kernel.launch, {}).get(name) for run, kernel in rows]
-        columns.append(pack_column(name, units[name], "si", of_launches))
+        columns.append(encode_column_in_smallest_form(name, units[name], "si", of_launches))
     is_complete = len(units) == len(counters_shown)
     return columns, [] if is_complete else ["the next table has all counters"]
 
 
-def build_kernel_switch_table(analysis: Analysis) -> Table | None:
+def build_kernels_by_batch_range_table(analysis: Analysis) -> Table | None:
     """One row a layer, direction and stretch of batch sizes with the same kernels; None for a
     single batch size."""
     if analysis.study.is_foreign or len(analysis.study.batches) < 2:
@@ -400,13 +404,18 @@ def build_kernel_switch_table(analysis: Analysis) -> Table | None:
         text_column("changes", "compared with the previous batch size"),
     ]
     served = sorted(
-        list_layer_kernels(analysis.study, analysis.ledger), key=lambda item: not item.switches
+        list_layer_kernels_along_sweep(analysis.study, analysis.ledger),
+        key=lambda item: not item.switches,
     )
-    rows = [row for item in served for row in _list_switch_rows(item, analysis.names)]
+    rows = [
+        row for item in served for row in _list_kernels_by_batch_range_rows(item, analysis.names)
+    ]
     return build_table("Kernels over batch sizes, layers with changes first", columns, rows)
 
 
-def _list_switch_rows(item: LayerKernelSweep, names: ShortNames) -> Iterator[list[Any]]:
+def _list_kernels_by_batch_range_rows(
+    item: LayerKernelSweep, names: ShortNames
+) -> Iterator[list[Any]]:
     starts = {switch.after.batch: switch for switch in item.switches}
     stretches: list[list[LayerKernelSet]] = []
     for kernels in item.sets:
@@ -431,9 +440,12 @@ def _list_switch_rows(item: LayerKernelSweep, names: ShortNames) -> Iterator[lis
 
 def _describe_kernel_change(switch: KernelSwitch) -> str:
     text = "another algorithm"
-    if not switch.is_other_algorithm:
+    if not switch.changes_algorithm:
         text = "different kernels of the same algorithm"
-    factors = [(switch.flops_factor, "FLOPs"), (switch.bytes_factor, "bytes")]
+    factors = [
+        (switch.flops_per_sample_factor, "FLOPs"),
+        (switch.dram_bytes_per_sample_factor, "bytes"),
+    ]
     changes = [
         f"{format_ratio(factor)} × the {unit}" for factor, unit in factors if factor is not None
     ]

@@ -10,7 +10,7 @@ from importlib import resources
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from perfctl.orchestrator.report.numbers import bind_units_to_numbers
+from perfctl.orchestrator.report.numbers import insert_no_break_before_units
 from perfctl.orchestrator.report.page.records import split_long_note
 from perfctl.orchestrator.report.tables import TURNING
 
@@ -21,7 +21,7 @@ _CONTROL = re.compile(
 line around."""
 
 
-def render_view(view: object, template: str = "view.html") -> str:
+def render_view_as_html(view: object, template: str = "view.html") -> str:
     """Return a view as an HTML report. The same view gives the same bytes.
 
     template: "run.html" for the view of runs, "calculator.html" for that of
@@ -34,7 +34,7 @@ def render_view(view: object, template: str = "view.html") -> str:
     return clean_text.encode("utf-8", "replace").decode("utf-8")
 
 
-def compute_calculator_digest() -> str:
+def compute_calculator_script_digest() -> str:
     """Return the digest of the calculator's script, as its page states it."""
     body = "{% extends 'calculator.html' %}{% block body %}{% endblock %}"
     page = _make_jinja_environment().from_string(body).render(page={"title": ""})
@@ -53,7 +53,7 @@ def _make_jinja_environment() -> Environment:
     environment.filters["drawing"] = Markup
     environment.filters |= {
         "divided": split_long_note,
-        "held": bind_units_to_numbers,
+        "held": insert_no_break_before_units,
         # a name may break after its dots, colons and underscores, and nowhere else
         "breakable": lambda name: Markup("<wbr>").join(re.findall(r"[^._:/]*[._:/]*", name)),
     }

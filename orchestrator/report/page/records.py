@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from perfctl.orchestrator.compare.sides import explain_busy_cpu
+from perfctl.orchestrator.compare.sides import explain_cpu_contention
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.usage.intervals import sum_durations_ns
 from perfctl.records.run import Point
@@ -141,7 +141,7 @@ Steps = Mapping[Point, StepTime]
 """Batch size -> its median step."""
 
 
-def find_median_steps(analysis: Analysis) -> Steps:
+def find_undisturbed_median_steps(analysis: Analysis) -> Steps:
     """Return the median step of each batch size; none where no step was timed, or where other
     programs kept the CPU busy. Under ncu, kernels run one by one and are the step."""
     spreads = {point.batch: point.step for point in analysis.points}
@@ -149,10 +149,10 @@ def find_median_steps(analysis: Analysis) -> Steps:
     for prepared in analysis.study.prepared_runs:
         batch, capture_ns = prepared.run.point, prepared.usage.window.length_ns
         spread = spreads.get(batch) or (prepared.step_time or (None,))[0]
-        if batch in steps or explain_busy_cpu([prepared.run]) is not None:
+        if batch in steps or explain_cpu_contention([prepared.run]) is not None:
             continue
         if spread is not None and spread.median:
-            steps[batch] = StepTime(spread.median, spread.median_deviation_ns)
+            steps[batch] = StepTime(spread.median, spread.median_absolute_deviation_ns)
         elif capture_ns:
             steps[batch] = StepTime(capture_ns / (prepared.step_count or 1))
     for prepared in analysis.study.prepared_runs if analysis.study.is_foreign else ():
@@ -162,15 +162,17 @@ def find_median_steps(analysis: Analysis) -> Steps:
     return steps
 
 
-def add_impact(finding: Finding, share: float | None, step: StepTime | None) -> Finding:
+def add_time_impact_and_fix(
+    finding: Finding, step_share: float | None, step: StepTime | None
+) -> Finding:
     """Return the finding with the share (0..1) of the step that is at stake. It stays without one
     if the share is unknown, or if the steps scatter by more."""
-    if share is None or step is None or share * step.median_ns <= step.noise_ns:
+    if step_share is None or step is None or step_share * step.median_ns <= step.noise_ns:
         return finding
-    return replace(finding, impact_ns=share * step.median_ns, step_ns=step.median_ns)
+    return replace(finding, impact_ns=step_share * step.median_ns, step_ns=step.median_ns)
 
 
-def sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def sort_findings_by_impact(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return findings by the share of the step that is at stake, then those that state no such
     time, then warnings."""
     return tuple(

@@ -19,8 +19,8 @@ from perfctl.orchestrator.ledger.prepared import (
 )
 from perfctl.orchestrator.ledger.usage.inference import (
     LIGHTEST_FIRST,
-    list_latencies,
-    pick_least_profiled,
+    list_image_inference_latencies,
+    pick_least_slowed_latency_per_batch,
 )
 from perfctl.orchestrator.ledger.usage.readings import UsageShare
 from perfctl.orchestrator.report.charts.charts import (
@@ -29,19 +29,19 @@ from perfctl.orchestrator.report.charts.charts import (
     LegendEntry,
     draw_batch_chart,
 )
-from perfctl.orchestrator.report.charts.study import make_study_label
+from perfctl.orchestrator.report.charts.study import get_model_or_workload_label
 from perfctl.orchestrator.report.ledger.page import build_total_ratio_cell
 from perfctl.orchestrator.report.ledger.ranks import list_job_communications
 from perfctl.orchestrator.report.numbers import (
     drop_trailing_zeros,
-    format_all_digits,
+    format_integer_or_six_digits,
     format_rate,
     format_step_times,
 )
 from perfctl.orchestrator.report.page import about
 from perfctl.orchestrator.report.page.chapters import RunGroup, make_report_sections
 from perfctl.orchestrator.report.page.usage import usage_share_cell
-from perfctl.orchestrator.report.studies.inference_fields import is_timed_inference
+from perfctl.orchestrator.report.studies.inference_fields import is_timed_image_inference
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
@@ -100,11 +100,11 @@ def build_report_view(
     shown_studies = [
         study for study in shown_studies if not all(id(run) in further for run in study.runs)
     ]
-    inference = [study for study in shown_studies if is_timed_inference(study)]
+    inference = [study for study in shown_studies if is_timed_image_inference(study)]
     analyses = list(analyse_studies(shown_studies, peaks))
     views = []
     for number, analysis in enumerate(analyses, 1):
-        on_progress(make_study_label(analysis.study), number - 1, len(shown_studies))
+        on_progress(get_model_or_workload_label(analysis.study), number - 1, len(shown_studies))
         first = {id(run) for run in analysis.study.runs}
         jobs_of_first = tuple(job for job in jobs if id(job.job.ranks[0].run) in first)
         views.append(_build_study_view(RunGroup(analysis, f"s{number}", jobs_of_first)))
@@ -114,21 +114,21 @@ def build_report_view(
         device = dict(view.properties).get("device")
         name = f"{view.title}, {device}" if often[view.title] > 1 and device else view.title
         if len(views) > 1 and study.is_foreign:
-            recorded = recordings.setdefault(_identify_recording(study), name)
+            recorded = recordings.setdefault(_build_recording_key_from_launches(study), name)
             name = name if recorded == name else f"{name}: the same recording as {recorded}"
         views[index] = replace(view, title=name)
         if study in inference:  # below the part of all models
             is_profiled = any(run.profiler != "none" for run in study.runs)
             is_folded = len(shown_studies) > 1 or not is_profiled
             views[index] = replace(view, title=f"Details: {name}", is_folded=is_folded)
-    joint = build_overview(
+    joint = build_run_groups_overview(
         [
             (view.key, analysis)
             for view, analysis in zip(views, analyses, strict=True)
             if analysis.study not in inference
         ]
     )
-    views = [*_build_shared_views(inference, bench, len(shown_studies) + 1), *views]
+    views = [*_build_inference_and_bench_views(inference, bench, len(shown_studies) + 1), *views]
     if title is None:
         is_of_one = (
             not inference
@@ -136,7 +136,7 @@ def build_report_view(
             and len(shown_studies) > 1
             and len(group_studies_by_sweep(shown_studies)) == 1
         )
-        title = _name_parts_of_study(shown_studies) if is_of_one else _choose_title(views)
+        title = _build_title_for_study_parts(shown_studies) if is_of_one else _choose_title(views)
     is_existing = all(study.is_foreign for study in shown_studies)
     if joint.tables and (is_existing or len(views) > OPEN_GROUPS):
         views[1:] = [replace(view, is_folded=True) for view in views[1:]]
@@ -153,7 +153,7 @@ def build_report_view(
     )
 
 
-def _identify_recording(study: Study) -> Hashable:
+def _build_recording_key_from_launches(study: Study) -> Hashable:
     """Return the times of all launches, which two reports have in common only if they are of one
     recording; otherwise what no other report has."""
     launches = frozenset(
@@ -165,22 +165,22 @@ def _identify_recording(study: Study) -> Hashable:
     return launches or id(study)
 
 
-def _build_shared_views(
-    inference: Sequence[Study], bench: Sequence[Study], first: int
+def _build_inference_and_bench_views(
+    inference_studies: Sequence[Study], bench_studies: Sequence[Study], first_bench_number: int
 ) -> Iterator[View]:
     """Yield the part of all models and those of a bench. Few reports have one, so what draws them
     is loaded for these only."""
-    if inference:
-        from perfctl.orchestrator.report.studies.inference import build_inference_page_part
+    if inference_studies:
+        from perfctl.orchestrator.report.studies.inference import build_all_models_inference_view
 
-        yield build_inference_page_part(inference)
-    if bench:
+        yield build_all_models_inference_view(inference_studies)
+    if bench_studies:
         from perfctl.orchestrator.report.studies.cost import build_bench_views
 
-        yield from build_bench_views(bench, first)
+        yield from build_bench_views(bench_studies, first_bench_number)
 
 
-def _name_parts_of_study(studies_of_parts: Sequence[Study]) -> str:
+def _build_title_for_study_parts(studies_of_parts: Sequence[Study]) -> str:
     models = dict.fromkeys(
         study.runs[0].report.environment.get("option:model") or study.workload
         for study in studies_of_parts
@@ -204,11 +204,11 @@ def _build_study_view(group: RunGroup) -> View:
             item if item.evidence in keys else replace(item, evidence="ledger") for item in stated
         )
     study, points = group.study, group.analysis.points
-    facts = {**about.list_study_facts(study), "from": about.find_first_day(group.runs)}
+    facts = {**about.list_study_facts(study), "from": about.find_first_run_date(group.runs)}
     if len(points) < 2:
         timed = study.prepared_runs[0].step_time
         step = points[0].step if points else timed and timed[0]
-        busy = _find_busy_share(study, next(iter(study.batches), None))
+        busy = _find_gpu_busy_share(study, next(iter(study.batches), None))
         facts["step"] = format_step_times(step) if step else None
         facts["GPU busy"] = usage_share_cell(busy).text if busy.value is not None else None
     title, ranks = format_study_heading(group.study), sum(len(job.job.ranks) for job in group.jobs)
@@ -217,7 +217,7 @@ def _build_study_view(group: RunGroup) -> View:
         facts["ranks"] = (
             "compared under Ranks; 'perfctl runs' lists them, 'perfctl show' prints one"
         )
-    return about.build_group_view(group.key, title, group.runs, facts, stated, sections)
+    return about.build_run_group_view(group.key, title, group.runs, facts, stated, sections)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,15 +242,17 @@ class _OverviewEntry:
         """Model, mode, precision, device and profiler."""
         study = self.analysis.study
         return (
-            format_study_heading(study) if study.workload is None else make_study_label(study),
+            format_study_heading(study)
+            if study.workload is None
+            else get_model_or_workload_label(study),
             MODES.get(study.mode or "", study.mode),
             study.precision,
             about.describe_study_device(study),
-            about.describe_tools(study.runs),
+            about.describe_profiler_versions(study.runs),
         )
 
 
-def build_overview(analyses: Sequence[tuple[str, Analysis]]) -> View:
+def build_run_groups_overview(analyses: Sequence[tuple[str, Analysis]]) -> View:
     """Return one row for each run group, which leads there, and one chart with the curves of all;
     nothing for fewer than two.
 
@@ -259,7 +261,8 @@ def build_overview(analyses: Sequence[tuple[str, Analysis]]) -> View:
     if len(analyses) < 2:
         return View()
     entries = [
-        _OverviewEntry(key, analysis, _list_sample_rates(analysis)) for key, analysis in analyses
+        _OverviewEntry(key, analysis, _compute_samples_per_second_by_batch(analysis))
+        for key, analysis in analyses
     ]
     columns = [
         *text_columns("model or report", "mode", "precision", "device", "profiler", "batch"),
@@ -278,28 +281,31 @@ def build_overview(analyses: Sequence[tuple[str, Analysis]]) -> View:
             "GPU busy", note="share of the time with a kernel running; otherwise the driver's value"
         ),
     ]
-    rows = build_table("Overview", columns, map(_build_overview_row, entries), tools=False)
+    rows = build_table(
+        "Overview", columns, map(_build_overview_row, entries), has_filter_and_csv=False
+    )
     tables = tuple(filter(None, [rows]))
     drawn = [entry for entry in entries if entry.rates][: len(COLOURS)]
     if len(drawn) < 2 or len({batch for entry in drawn for batch in entry.rates}) < 2:
         return View(tables=tables)
     omitted = sum(bool(entry.rates) for entry in entries) - len(drawn)
     note = f"the first {len(COLOURS)}; the table has {omitted} more" if omitted else ""
-    return View(tables=tables, charts=_draw_rate_chart(drawn, note))
+    return View(tables=tables, charts=_draw_samples_per_second_chart(drawn, note))
 
 
-def _list_sample_rates(analysis: Analysis) -> dict[int, float]:
+def _compute_samples_per_second_by_batch(analysis: Analysis) -> dict[int, float]:
     """Return samples per second by batch size, ascending: images/s of inference over images, or
     from the median step."""
     answers = sorted(
-        pick_least_profiled(list_latencies(analysis.study.runs)), key=lambda latency: latency.batch
+        pick_least_slowed_latency_per_batch(list_image_inference_latencies(analysis.study.runs)),
+        key=lambda latency: latency.batch,
     )
     if answers:
         return {latency.batch: latency.images_per_second for latency in answers}
     return {
         point.batch: 1e9 / each
         for point in analysis.points
-        if isinstance(point.batch, int) and (each := point.per_sample) and point.is_complete
+        if isinstance(point.batch, int) and (each := point.step_ns_per_sample) and point.is_complete
     }
 
 
@@ -312,7 +318,7 @@ def _build_overview_row(entry: _OverviewEntry) -> list[Cell | str | None]:
     reason = next(problems, reason)
     step = time_cell(None, reason)
     if point is not None and point.step is not None:
-        note = f"{format_all_digits(point.step.median, 'ns')}; {point.basis}"
+        note = f"{format_integer_or_six_digits(point.step.median, 'ns')}; {point.basis}"
         step = Cell(format_step_times(point.step), note, value=point.step.median)
     fastest = entry.rates.get(batch) if batch is not None else None
     model, *names = entry.identifying_facts
@@ -324,11 +330,11 @@ def _build_overview_row(entry: _OverviewEntry) -> list[Cell | str | None]:
         step,
         rate_cell(fastest, "samples/s", reason),
         build_total_ratio_cell(ledger_rows),
-        usage_share_cell(_find_busy_share(study, batch)),
+        usage_share_cell(_find_gpu_busy_share(study, batch)),
     ]
 
 
-def _find_busy_share(study: Study, batch: int | None) -> UsageShare:
+def _find_gpu_busy_share(study: Study, batch: int | None) -> UsageShare:
     """Return how busy the GPUs were at a batch size, by the kernels of its least profiled run, else
     by samples, else by DLProf's summary."""
     runs = study.list_runs_at(batch) if study.batches else list(study.prepared_runs)
@@ -340,7 +346,9 @@ def _find_busy_share(study: Study, batch: int | None) -> UsageShare:
     return next((share for share in shares if share.value is not None), shares[0])
 
 
-def _draw_rate_chart(entries: Sequence[_OverviewEntry], note: str) -> tuple[Chart, ...]:
+def _draw_samples_per_second_chart(
+    entries: Sequence[_OverviewEntry], note: str
+) -> tuple[Chart, ...]:
     names = _make_distinct_names(entries)
     lines = [
         ChartLine(name, entry.rates, colour)
@@ -353,7 +361,7 @@ def _draw_rate_chart(entries: Sequence[_OverviewEntry], note: str) -> tuple[Char
         lines,
         lambda rate: drop_trailing_zeros(format_rate(rate)),
         note,
-        decades=max(values) > WIDE * min(values),
+        has_log10_axis=max(values) > WIDE * min(values),
         y_label="samples/s",
     )
     legend = (

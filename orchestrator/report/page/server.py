@@ -123,7 +123,7 @@ class PageServer(ThreadingHTTPServer):
         host = str(self.server_address[0])
         return f"http://{f'[{host}]' if ':' in host else host}:{self.server_address[1]}/"
 
-    def is_known_host(self, host: str | None) -> bool:
+    def is_allowed_host_header(self, host: str | None) -> bool:
         """Is ``host`` (the request's Host) a name of this machine? The port may be that of
         a tunnel."""
         try:
@@ -142,7 +142,9 @@ class PageServer(ThreadingHTTPServer):
         is_hidden = any(part.startswith(".") for part in parts)
         return (
             file
-            if has_single_name(file.lstat()) and not is_hidden and file.suffix.lower() in PAGES
+            if is_regular_file_without_hard_links(file.lstat())
+            and not is_hidden
+            and file.suffix.lower() in PAGES
             else None
         )
 
@@ -153,7 +155,7 @@ class _PageHandler(BaseHTTPRequestHandler):
     timeout = 20
 
     def do_GET(self) -> None:
-        if not self.server.is_known_host(self.headers.get("Host")):
+        if not self.server.is_allowed_host_header(self.headers.get("Host")):
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST, "This is another machine's name")
             return
         path = self.path.partition("?")[0].partition("#")[0]
@@ -164,13 +166,13 @@ class _PageHandler(BaseHTTPRequestHandler):
             text = self.server.listing().encode("utf-8", "replace")
             self._send_text(HTTPStatus.OK, PAGES[".html"], text)
         elif path == ANSWERS and answers is not None and _is_loopback_host(self.client_address[0]):
-            self._send_answer(answers)
+            self._send_calculator_answer(answers)
         else:
             self.send_error(HTTPStatus.NOT_FOUND, "There is no such page in this folder")
 
     do_HEAD = do_GET
 
-    def _send_answer(self, answers: Answers) -> None:
+    def _send_calculator_answer(self, answers: Answers) -> None:
         if self.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
             self.send_error(HTTPStatus.FORBIDDEN, "Only pages of this server are answered")
             return
@@ -187,7 +189,7 @@ class _PageHandler(BaseHTTPRequestHandler):
             return
         with os.fdopen(handle, "rb") as content:
             about = os.fstat(handle)
-            if not has_single_name(about):
+            if not is_regular_file_without_hard_links(about):
                 self.send_error(HTTPStatus.NOT_FOUND, "There is no such page in this folder")
                 return
             calculator = f"script-src '{self.server.calculator}'".encode()
@@ -224,7 +226,7 @@ class _PageHandler(BaseHTTPRequestHandler):
         """Nothing: addresses in requests are the text of others."""
 
 
-def has_single_name(status: os.stat_result) -> bool:
+def is_regular_file_without_hard_links(status: os.stat_result) -> bool:
     """Return whether it is of a file that has this one name: nobody can say that another name of
     it is not outside of the folder."""
     return stat.S_ISREG(status.st_mode) and status.st_nlink == 1

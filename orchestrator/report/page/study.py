@@ -11,16 +11,16 @@ from typing import Any
 from perfctl.orchestrator.ledger.sweep import BatchPoint
 from perfctl.orchestrator.ledger.usage.run_usage import sum_ranges_by_name
 from perfctl.orchestrator.ledger.usage.sums import (
-    get_measured_time,
+    get_host_else_device_ns,
     group_summed_operations,
-    sum_times_by_run,
+    sum_operation_ns_by_run_id,
 )
 from perfctl.orchestrator.report.numbers import (
-    format_all_digits,
+    format_integer_or_six_digits,
     format_percent,
     format_si,
     format_time,
-    round_to_six_digits,
+    round_to_six_significant_digits,
 )
 from perfctl.orchestrator.report.tables import (
     RUN,
@@ -30,8 +30,9 @@ from perfctl.orchestrator.report.tables import (
     ShortNames,
     Table,
     amount_cell,
-    build_compact_table,
-    decimal_cell,
+    amount_with_unit_cell,
+    build_table_hiding_empty_columns,
+    four_decimals_cell,
     missing_cell,
     name_column,
     optional_text_cell,
@@ -45,9 +46,8 @@ from perfctl.orchestrator.report.tables import (
     text_column,
     time_cell,
     time_column,
-    unit_cell,
 )
-from perfctl.orchestrator.statistics import group_by, judge_run_interval
+from perfctl.orchestrator.statistics import explain_wide_run_interval, group_by
 from perfctl.records.report import Copy, Summary
 from perfctl.records.run import Run
 
@@ -68,7 +68,7 @@ CALLS = "Calls of the CUDA or HIP runtime, the operating system and libraries"
 
 
 def build_sweep_table(
-    points: Sequence[BatchPoint], axis: str = "batch", *, rates: bool = True
+    points: Sequence[BatchPoint], axis_name: str = "batch", *, show_rates: bool = True
 ) -> Table | None:
     """One row a batch size, or value of ``axis``: time, samples per second, memory. None where none
     of these is known.
@@ -79,20 +79,24 @@ def build_sweep_table(
     """
     quantities = list(dict.fromkeys(name for point in points for name in point.memory))
     columns = [
-        Column(axis, order="ascending"),
+        Column(axis_name, order="ascending"),
         Column("samples per step", note="of all batches of a step"),
         time_column("time per step"),
         time_column("fastest step", is_optional=True),
         time_column("slowest step", is_optional=True),
         text_column("over repeats", "95% interval of the step over the repeats of the sweep"),
-        *((time_column("time per sample"), Column("samples per second")) if rates else ()),
+        *((time_column("time per sample"), Column("samples per second")) if show_rates else ()),
         *(size_column(name) for name in quantities),
         text_column("problems", is_optional=True),
     ]
     rows = []
     for point in points:
         problems = "; ".join(point.problems)
-        reason, each, note = problems or "no run timed complete steps", point.per_sample, None
+        reason, each, note = (
+            problems or "no run timed complete steps",
+            point.step_ns_per_sample,
+            None,
+        )
         step = point.step
         if step is not None:
             runs = f" in {len(point.repeats)} runs" if point.repeats else ""
@@ -110,7 +114,7 @@ def build_sweep_table(
         )
         rows.append(
             [
-                text_cell(str(point.batch).removeprefix(f"{axis}=")),
+                text_cell(str(point.batch).removeprefix(f"{axis_name}=")),
                 samples,
                 time_cell(step.median if step else None, reason, note),
                 *(
@@ -119,8 +123,8 @@ def build_sweep_table(
                     else missing_cell("there is no second step")
                     for value in ((step.low, step.high) if step else (None, None))
                 ),
-                _repeats_cell(point),
-                *(per_sample if rates else ()),
+                _repeat_interval_cell(point),
+                *(per_sample if show_rates else ()),
                 *(
                     size_cell(point.memory.get(name), "this run did not record it")
                     for name in quantities
@@ -128,20 +132,22 @@ def build_sweep_table(
                 problems or missing_cell("none"),
             ]
         )
-    swept = build_compact_table(f"{axis[:1].upper()}{axis[1:]} sweep", columns, rows, tools=False)
+    swept = build_table_hiding_empty_columns(
+        f"{axis_name[:1].upper()}{axis_name[1:]} sweep", columns, rows, has_filter_and_csv=False
+    )
     return swept if swept and len(swept.columns) > 1 else None
 
 
-def _repeats_cell(point: BatchPoint) -> Cell:
+def _repeat_interval_cell(point: BatchPoint) -> Cell:
     if not point.repeats:
         return missing_cell("the sweep was not repeated (--repeat)")
     low, high = min(point.repeats), max(point.repeats)
     runs = f"{len(point.repeats)} runs, from {format_time(low)} to {format_time(high)}"
-    wide = judge_run_interval(point.repeats) if point.step_interval_ns else None
+    wide = explain_wide_run_interval(point.repeats) if point.step_confidence_interval_ns else None
     if wide is not None:
-        text = f"unknown: needs {wide.steps_needed_text}"
+        text = f"unknown: needs {wide.additional_values_text}"
         return Cell(text, f"{wide.reason}; {runs}", "no", value="unknown")
-    low, high = point.step_interval_ns or (low, high)
+    low, high = point.step_confidence_interval_ns or (low, high)
     return text_cell(f"{format_time(low)} to {format_time(high)}", runs)
 
 
@@ -182,7 +188,7 @@ def build_operator_tables(runs: Sequence[Run]) -> Iterator[Table | None]:
                 pair[1].name,
             )
         )
-        totals = sum_times_by_run(operations) if group.quantity else {}
+        totals = sum_operation_ns_by_run_id(operations) if group.quantity else {}
         rows = [
             [
                 run,
@@ -195,14 +201,18 @@ def build_operator_tables(runs: Sequence[Run]) -> Iterator[Table | None]:
                 item.cpu_ns,
                 item.device_ns,
                 share_cell(
-                    (get_measured_time(item) or 0) / totals[run.id] if totals.get(run.id) else None
+                    (get_host_else_device_ns(item) or 0) / totals[run.id]
+                    if totals.get(run.id)
+                    else None
                 ),
                 item.memory_bytes,
                 amount_cell(item.flops, "FLOP", "the report does not state it"),
             ]
             for run, item in operations
         ]
-        yield build_compact_table(f"{group.title}, summed over each run", columns, rows)
+        yield build_table_hiding_empty_columns(
+            f"{group.title}, summed over each run", columns, rows
+        )
 
 
 def build_ranges_table(runs: Sequence[Run]) -> Table | None:
@@ -245,7 +255,7 @@ def build_ranges_table(runs: Sequence[Run]) -> Table | None:
         ]
         for item in totals
     ]
-    return build_compact_table("Ranges by name", columns, rows)
+    return build_table_hiding_empty_columns("Ranges by name", columns, rows)
 
 
 def build_api_calls_table(runs: Sequence[Run]) -> Table | None:
@@ -297,13 +307,13 @@ def build_api_calls_table(runs: Sequence[Run]) -> Table | None:
                 item.max_ns,
             ]
         )
-    return build_compact_table(CALLS, columns, rows)
+    return build_table_hiding_empty_columns(CALLS, columns, rows)
 
 
 def build_copy_tables(runs: Sequence[Run]) -> tuple[Table | None, ...]:
     """Return the memory copies by kind, kinds of memory and pair of GPUs, as far as the report
     states them, and what unified memory moved."""
-    notes = dict.fromkeys(_describe_slow_copies(runs))
+    notes = dict.fromkeys(_describe_copies_far_below_pcie(runs))
     return (
         _build_copies_table("Copies and memsets", runs, notes, is_migrated=False),
         _build_copies_table("Migrations of unified memory", runs, is_migrated=True),
@@ -337,28 +347,28 @@ def _build_copies_table(
     for key, pairs in kinds.items():
         sizes = [item.bytes for _, item in pairs if item.bytes is not None]
         times = [item.duration_ns for _, item in pairs if item.duration_ns is not None]
-        speed = compute_copy_rate([item for _, item in pairs])
-        rate = unit_cell(speed, "B/s", "no copy has both a size and a time")
+        speed = compute_copy_bytes_per_second([item for _, item in pairs])
+        rate = amount_with_unit_cell(speed, "B/s", "no copy has both a size and a time")
         sums = (sum(sizes) if sizes else None, sum(times) if times else None)
         rows.append([*key, len(pairs), *sums, rate])
     rows.sort(key=lambda row: -(row[4] or 0))
-    return build_compact_table(caption, columns, rows, notes)
+    return build_table_hiding_empty_columns(caption, columns, rows, notes)
 
 
-def compute_copy_rate(copies: Iterable[Copy]) -> float | None:
+def compute_copy_bytes_per_second(copies: Iterable[Copy]) -> float | None:
     """Return the bytes per second of copies with a size and a time; None if there are none."""
     both = [(item.bytes, item.duration_ns) for item in copies if item.bytes and item.duration_ns]
     return sum(pair[0] for pair in both) / sum(pair[1] for pair in both) * 1e9 if both else None
 
 
-def _describe_slow_copies(runs: Sequence[Run]) -> Iterator[str]:
+def _describe_copies_far_below_pcie(runs: Sequence[Run]) -> Iterator[str]:
     """Yield the routes between host and GPU whose large copies are far below the PCIe link."""
     for run in runs:
         capability = run.device.compute_capability if run.device else None
         generation, link = PCIE.get(capability or "", (0, 0.0))
         between = [item for item in run.report.copies if item.kind in ("HtoD", "DtoH")]
         for route, copies in group_by(between, describe_copy_route).items():
-            speed = compute_copy_rate(
+            speed = compute_copy_bytes_per_second(
                 item for item in copies if (item.bytes or 0) >= LARGE_COPY_BYTES
             )
             if speed is not None and speed < LINK_SHARE_MIN * link:
@@ -380,7 +390,7 @@ def describe_copy_route(item: Copy) -> str:
     return item.kind
 
 
-def build_summaries_table(runs: Sequence[Run]) -> Table | None:
+def build_report_summary_values_table(runs: Sequence[Run]) -> Table | None:
     """Ready-made figures of a report, unchanged."""
     columns = [RUN, text_column("figure"), Column("value"), text_column("unit")]
     rows = [
@@ -388,7 +398,7 @@ def build_summaries_table(runs: Sequence[Run]) -> Table | None:
         for run in runs
         for item in run.report.summaries
     ]
-    return build_compact_table("Summary values from the report", columns, rows)
+    return build_table_hiding_empty_columns("Summary values from the report", columns, rows)
 
 
 def build_summary_cell(item: Summary, run: Run, *, is_rounded: bool = True) -> Cell:
@@ -405,13 +415,13 @@ def build_summary_cell(item: Summary, run: Run, *, is_rounded: bool = True) -> C
     is_large = 1e6 <= abs(item.value) < inf  # six digits would print zeros that nobody measured
     value = round(item.value) if is_large else item.value
     return Cell(
-        format_all_digits(value),
-        format_all_digits(value, item.unit or ""),
-        value=round_to_six_digits(value),
+        format_integer_or_six_digits(value),
+        format_integer_or_six_digits(value, item.unit or ""),
+        value=round_to_six_significant_digits(value),
     )
 
 
-def build_steps_table(runs: Sequence[Run]) -> Table | None:
+def build_recorded_steps_table(runs: Sequence[Run]) -> Table | None:
     """Every step and phase that was recorded."""
     columns = [
         RUN,
@@ -427,16 +437,16 @@ def build_steps_table(runs: Sequence[Run]) -> Table | None:
             item.phase,
             item.number,
             item.duration_ns,
-            decimal_cell(item.loss, "not recorded"),
+            four_decimals_cell(item.loss, "not recorded"),
             share_cell(item.accuracy, "not recorded"),
         ]
         for run in runs
         for item in run.report.steps
     ]
-    return build_compact_table("Steps and phases", columns, rows)
+    return build_table_hiding_empty_columns("Steps and phases", columns, rows)
 
 
-def pack_counters_table(runs: Sequence[Run], short: ShortNames) -> PackedTable | None:
+def pack_counter_ranges_table(runs: Sequence[Run], short_names: ShortNames) -> PackedTable | None:
     """Counters by kernel name and metric: smallest and largest over the launches. ``short``:
     kernel names."""
     values = defaultdict(list)
@@ -458,4 +468,6 @@ def pack_counters_table(runs: Sequence[Run], short: ShortNames) -> PackedTable |
         ((label, "", kind), column)
         for (label, kind), column in zip(heads, zip(*rows, strict=True), strict=True)
     ]
-    return pack_long_table("counters", columns, len(rows), len(values) - len(rows), names=short)
+    return pack_long_table(
+        "counters", columns, len(rows), len(values) - len(rows), short_kernel_names=short_names
+    )

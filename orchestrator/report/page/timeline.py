@@ -22,9 +22,9 @@ from perfctl.orchestrator.ledger.ledger import OUTSIDE
 from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun
 from perfctl.orchestrator.ledger.timing import TimeSpread
 from perfctl.orchestrator.ledger.usage.counters import (
-    compute_counter_rates,
-    find_sample_period,
-    get_counter_unit,
+    compute_median_sample_period_ns,
+    convert_counter_samples_to_rates,
+    get_counter_display_unit,
 )
 from perfctl.orchestrator.ledger.usage.intervals import (
     Timed,
@@ -34,13 +34,18 @@ from perfctl.orchestrator.ledger.usage.intervals import (
 )
 from perfctl.orchestrator.ledger.usage.run_usage import project_ranges_on_gpus
 from perfctl.orchestrator.report.charts.charts import Colours
-from perfctl.orchestrator.report.charts.study import list_sampled_counters
-from perfctl.orchestrator.report.ledger import build_row_trail_key
+from perfctl.orchestrator.report.charts.study import list_counters_to_chart
+from perfctl.orchestrator.report.ledger import build_row_evidence_trail_key
 from perfctl.orchestrator.report.numbers import format_bytes, format_time
-from perfctl.orchestrator.report.tables import JsonObject, ShortNames, encode_integers, run_label
+from perfctl.orchestrator.report.tables import (
+    JsonObject,
+    ShortNames,
+    encode_integers_as_base64,
+    run_label,
+)
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Kernel, Range
-from perfctl.records.run import Run, format_point
+from perfctl.records.run import Run, format_sweep_point
 
 MOST = 250_000
 """Bars of all runs of a study together; beyond it, a view ends early, and says so."""
@@ -106,7 +111,7 @@ def find_time_origin(run: Run) -> int:
 
 
 def build_timelines(
-    runs: Sequence[Run], colours: Colours, short: ShortNames
+    runs: Sequence[Run], colours: Colours, short_names: ShortNames
 ) -> tuple[JsonObject, ...]:
     """Return a view for each run with start times, in order; ncu has none (it runs kernels one by
     one, many times each).
@@ -119,9 +124,9 @@ def build_timelines(
         (
             run,
             [
-                *_make_range_tracks(run),
-                *_make_projected_tracks(run),
-                *_make_stream_tracks(run, short),
+                *_make_host_thread_tracks(run),
+                *_make_gpu_projected_range_tracks(run),
+                *_make_stream_tracks(run, short_names),
                 *_make_counter_tracks(run),
             ],
         )
@@ -130,11 +135,11 @@ def build_timelines(
     tracks_of = [(run, tracks) for run, tracks in every if tracks]
     times: dict[str, float] = defaultdict(float)
     for kernel in (kernel for run in runs for kernel in run.report.kernels if not colours):
-        times[short.get(kernel.name, kernel.name)] += kernel.duration_ns or 0
+        times[short_names.get(kernel.name, kernel.name)] += kernel.duration_ns or 0
     # if no layer has a colour, the names that take most time have one
     names = sorted(times, key=lambda name: -times[name])[:OTHER]
     hues = {name: number for number, name in enumerate(names)}
-    complete = {brief: name[:1000] for name, brief in short.items() if brief != name}
+    complete = {brief: name[:1000] for name, brief in short_names.items() if brief != name}
     room = MOST // max(len(tracks_of), 1)
     return tuple(
         _build_timeline(run, tracks, room, colours, hues, complete) for run, tracks in tracks_of
@@ -146,13 +151,13 @@ def _build_timeline(
     tracks: Sequence[_TimelineTrack],
     max_bars: int,
     colours: Colours,
-    hues: Colours,
-    complete: ShortNames,
+    kernel_colours: Colours,
+    full_names_by_short: ShortNames,
 ) -> JsonObject:
-    opened, part_name = _find_opening_span_and_name(run)
+    opened, part_name = _find_initial_view_span_and_name(run)
     notes = [
         _drop_bars_over_limit(tracks, max_bars, opened[0] if opened else 0),
-        *map(_assign_lanes, tracks),
+        *map(_assign_lanes_and_drop_deep_bars, tracks),
     ]
     if len(tuple(run.report.op_calls)) == CALLS_MAX:
         notes.append(f"of operators and calls, only the {CALLS_MAX:,} longest are drawn")
@@ -177,8 +182,8 @@ def _build_timeline(
         (number, layer, layer) for layer, number in colours.items() if layer in layers
     ]
     other_name, has_others = "other layers", OTHER in of_place
-    if hues:
-        legend = [(number, name, None) for name, number in hues.items() if name in names]
+    if kernel_colours:
+        legend = [(number, name, None) for name, number in kernel_colours.items() if name in names]
         has_others = len({kernel.name for kernel in run.report.kernels}) > len(legend)
         other_name = "other kernels"
     return {
@@ -192,32 +197,32 @@ def _build_timeline(
         "texts": list(texts),
         "places": [list(layer_pass or ("", None)) for layer_pass in places],
         "colours": of_place,
-        "hues": {names[name]: number for name, number in hues.items() if name in names},
+        "hues": {names[name]: number for name, number in kernel_colours.items() if name in names},
         "legend": [*legend, *[(OTHER, other_name, None)] * has_others],
-        "whole": {brief: name for brief, name in complete.items() if brief in names},
+        "whole": {brief: name for brief, name in full_names_by_short.items() if brief in names},
     }
 
 
 def _drop_bars_over_limit(
-    tracks: Sequence[_TimelineTrack], max_bars: int, begin: int
+    tracks: Sequence[_TimelineTrack], max_bars: int, begin_ns: int
 ) -> str | None:
     """Leave the bars from ``begin`` on for which there is room, if there is none for all; a
     sentence about the others."""
     total = sum(len(track.bars) for track in tracks)
     if total <= max_bars:
         return None
-    starts = sorted(bar.start for track in tracks for bar in track.bars if bar.end >= begin)
+    starts = sorted(bar.start for track in tracks for bar in track.bars if bar.end >= begin_ns)
     end = starts[min(max_bars, len(starts) - 1)]
     for track in tracks:
-        track.bars = [bar for bar in track.bars if bar.end >= begin and bar.start <= end]
+        track.bars = [bar for bar in track.bars if bar.end >= begin_ns and bar.start <= end]
     drawn = sum(len(track.bars) for track in tracks)
     return (
-        f"the drawing has {drawn:,} of {total:,} bars, those in {format_time(end - begin)}, to "
+        f"the drawing has {drawn:,} of {total:,} bars, those in {format_time(end - begin_ns)}, to "
         "limit the file size; 'perfctl trace RUN --whole' has all"
     )
 
 
-def _find_opening_span_and_name(run: Run) -> tuple[tuple[int, int] | None, str]:
+def _find_initial_view_span_and_name(run: Run) -> tuple[tuple[int, int] | None, str]:
     """Return (the part that a view shows first, its name): a step of median length, or from the
     first kernel to the last."""
     steps = [
@@ -244,7 +249,7 @@ def _find_opening_span_and_name(run: Run) -> tuple[tuple[int, int] | None, str]:
     return span, part_name
 
 
-def _make_range_tracks(run: Run) -> Iterator[_TimelineTrack]:
+def _make_host_thread_tracks(run: Run) -> Iterator[_TimelineTrack]:
     """Yield a track for each thread of the host: its ranges, operators and synchronizing calls,
     which enclose each other."""
     threads = defaultdict(list)
@@ -255,7 +260,7 @@ def _make_range_tracks(run: Run) -> Iterator[_TimelineTrack]:
                 item.start_ns,
                 item.duration_ns,
                 _format_range_name(item),
-                _find_layer_pass(item),
+                _get_layer_and_direction(item),
                 domain,
                 item.number,
             )
@@ -280,7 +285,7 @@ def _make_range_tracks(run: Run) -> Iterator[_TimelineTrack]:
         yield _TimelineTrack(title, "range", None, bars)
 
 
-def _make_projected_tracks(run: Run) -> Iterator[_TimelineTrack]:
+def _make_gpu_projected_range_tracks(run: Run) -> Iterator[_TimelineTrack]:
     devices = defaultdict(list)
     for projection in project_ranges_on_gpus(run):
         item, length = projection.range, projection.end_ns - projection.start_ns
@@ -292,7 +297,7 @@ def _make_projected_tracks(run: Run) -> Iterator[_TimelineTrack]:
                 projection.start_ns,
                 length,
                 _format_range_name(item),
-                _find_layer_pass(item),
+                _get_layer_and_direction(item),
                 text,
                 item.number,
             )
@@ -304,7 +309,7 @@ def _make_projected_tracks(run: Run) -> Iterator[_TimelineTrack]:
         )
 
 
-def _make_stream_tracks(run: Run, short: ShortNames) -> Iterator[_TimelineTrack]:
+def _make_stream_tracks(run: Run, short_names: ShortNames) -> Iterator[_TimelineTrack]:
     streams = defaultdict(list)
     for kernel in (kernel for kernel in run.report.kernels if has_start_and_duration(kernel)):
         shapes = (
@@ -314,8 +319,8 @@ def _make_stream_tracks(run: Run, short: ShortNames) -> Iterator[_TimelineTrack]
         bar = TimelineBar(
             get_start_ns(kernel),
             round(kernel.duration_ns or 0),
-            short.get(kernel.name, kernel.name)[:1000],
-            _find_layer_pass(kernel),
+            short_names.get(kernel.name, kernel.name)[:1000],
+            _get_layer_and_direction(kernel),
             "; ".join(f"{name} {shape}" for name, shape in shapes if shape),
             kernel.range_number,
         )
@@ -341,13 +346,16 @@ def _make_counter_tracks(run: Run) -> Iterator[_TimelineTrack]:
     """Yield a track for each sampled hardware counter of each GPU; a bar is as high as its sample
     on a scale to 100%, or to the largest sample."""
     groups = group_by(run.report.counter_samples, lambda item: (item.name, item.device_index))
-    counters = list_sampled_counters([run])
+    counters = list_counters_to_chart([run])
     for (name, device), samples in groups.items():
-        period, points = find_sample_period(samples), compute_counter_rates(samples)
+        period, points = (
+            compute_median_sample_period_ns(samples),
+            convert_counter_samples_to_rates(samples),
+        )
         if name not in list(counters)[:COUNTERS_MAX] or period is None or not points:
             continue
         _, _, show = counters[name]
-        unit, largest = get_counter_unit(samples[0]), max(value for _, value in points)
+        unit, largest = get_counter_display_unit(samples[0]), max(value for _, value in points)
         scale = 100 if unit == "%" else largest
         percent = (scale or 1) / 100
         bars = [
@@ -375,7 +383,7 @@ def _format_range_name(item: Range) -> str:
     return (item.name.removeprefix("perfctl:").replace(":", " ") if is_own else item.name)[:1000]
 
 
-def _find_layer_pass(item: Kernel | Range) -> _Place | None:
+def _get_layer_and_direction(item: Kernel | Range) -> _Place | None:
     if item.layer is not None:
         return item.layer, item.direction
     working = item.direction == "optimizer" or (
@@ -384,7 +392,7 @@ def _find_layer_pass(item: Kernel | Range) -> _Place | None:
     return ("", "optimizer") if working else None
 
 
-def _assign_lanes(track: _TimelineTrack) -> str | None:
+def _assign_lanes_and_drop_deep_bars(track: _TimelineTrack) -> str | None:
     """Put the bars in order, outer before inner, each on its row; a sentence about those below the
     last row."""
     track.bars.sort(key=lambda bar: (bar.start, -bar.length))
@@ -402,30 +410,34 @@ def _assign_lanes(track: _TimelineTrack) -> str | None:
 
 def _pack_track(
     track: _TimelineTrack,
-    begin: int,
-    names: KeyNumbers,
-    texts: KeyNumbers,
-    places: KeyNumbers,
-    of_range: Mapping[int | None, int],
+    begin_ns: int,
+    name_numbers: KeyNumbers,
+    text_numbers: KeyNumbers,
+    layer_pass_numbers: KeyNumbers,
+    range_indices: Mapping[int | None, int],
 ) -> JsonObject:
     """s start (differences), d length, n name, t text, y place, l row, h height, r range, from 1
     (differences)."""
     bars = track.bars
-    ranges = [0 if bar.range is None else of_range.get(bar.range, 0) for bar in bars]
+    ranges = [0 if bar.range is None else range_indices.get(bar.range, 0) for bar in bars]
     return {
         "title": track.title,
         "kind": track.kind,
         "device": track.device,
         "lanes": max(track.lanes, default=0) + 1,
         "count": len(bars),
-        "s": encode_integers([bar.start - begin for bar in bars], differences=True),
-        "d": encode_integers([bar.length for bar in bars]),
-        "n": encode_integers([names[bar.name] for bar in bars]),
-        "t": encode_integers([texts[bar.text] for bar in bars]),
-        "y": encode_integers([places[bar.place] for bar in bars]),
-        "l": encode_integers(track.lanes),
-        "h": encode_integers([bar.height for bar in bars]) if track.kind == "counter" else "",
-        "r": "" if track.kind == "range" else encode_integers(ranges, differences=True),
+        "s": encode_integers_as_base64([bar.start - begin_ns for bar in bars], as_differences=True),
+        "d": encode_integers_as_base64([bar.length for bar in bars]),
+        "n": encode_integers_as_base64([name_numbers[bar.name] for bar in bars]),
+        "t": encode_integers_as_base64([text_numbers[bar.text] for bar in bars]),
+        "y": encode_integers_as_base64([layer_pass_numbers[bar.place] for bar in bars]),
+        "l": encode_integers_as_base64(track.lanes),
+        "h": encode_integers_as_base64([bar.height for bar in bars])
+        if track.kind == "counter"
+        else "",
+        "r": ""
+        if track.kind == "range"
+        else encode_integers_as_base64(ranges, as_differences=True),
     }
 
 
@@ -452,7 +464,7 @@ class IcicleNode:
         return self.own + sum(child.total for child in self.children.values())
 
 
-def build_icicles(analysis: Analysis, colours: Colours) -> tuple[JsonObject, ...]:
+def build_time_breakdown_icicles(analysis: Analysis, colours: Colours) -> tuple[JsonObject, ...]:
     """Return one view for each batch size whose layers were timed; for reports without layers, one
     a run by kernel family.
 
@@ -474,7 +486,7 @@ def build_icicles(analysis: Analysis, colours: Colours) -> tuple[JsonObject, ...
         if run.run.profiler != "ncu"
         and any(kernel.duration_ns is not None for kernel in run.run.report.kernels)
     ]
-    return tuple(_build_family_icicle(run, analysis.names) for run in timed)
+    return tuple(_build_kernel_family_icicle(run, analysis.names) for run in timed)
 
 
 def _build_layer_icicle(batch: PreparedBatch, colours: Colours, names: ShortNames) -> JsonObject:
@@ -507,43 +519,51 @@ def _build_layer_icicle(batch: PreparedBatch, colours: Colours, names: ShortName
         if path != direction and path not in patterns:
             node = node.get_or_add_child(direction)
             node.direction = direction
-        node.trail = build_row_trail_key(path, direction, batch.batch)
+        node.trail = build_row_evidence_trail_key(path, direction, batch.batch)
         kernels = (kernel for kernel, _ in by_key.get((layer, direction), ()))
-        _add_kernels(node, _average_steps(spent, middle), _sum_kernel_times(kernels, names, steps))
-    if (unknown := _average_steps(times.unattributed, middle)) > 0:
+        _add_longest_kernel_nodes(
+            node,
+            _average_selected_steps_ns(spent, middle),
+            _sum_kernel_ns_per_step(kernels, names, steps),
+        )
+    if (unknown := _average_selected_steps_ns(times.unattributed, middle)) > 0:
         root.get_or_add_child(UNKNOWN).own += unknown
     _colour_children(root, colours)
-    label = format_point(batch.batch)
+    label = format_sweep_point(batch.batch)
     among = {1: "1 step"}.get(total.count, f"the step of median time among {total.count}")
     among = among if total.over == 1 else f"mean of {total.over} steps"
-    return _pack_nodes(root, label, f"{times.basis}; {among}")
+    return _convert_icicle_to_columns(root, label, f"{times.basis}; {among}")
 
 
-def _average_steps(spread: TimeSpread, steps: Sequence[int]) -> float:
-    return fmean(spread.values[step] for step in steps)
+def _average_selected_steps_ns(spread: TimeSpread, step_indices: Sequence[int]) -> float:
+    return fmean(spread.values[step] for step in step_indices)
 
 
-def _build_family_icicle(prepared: PreparedRun, names: ShortNames) -> JsonObject:
+def _build_kernel_family_icicle(prepared: PreparedRun, names: ShortNames) -> JsonObject:
     root = IcicleNode("kernel time")
     families = group_by(
         prepared.run.report.kernels,
         lambda kernel: recognise_kernel(kernel.name).family or "other kernels",
     )
     for family, kernels in families.items():
-        if times := _sum_kernel_times(kernels, names):
-            _add_kernels(root.get_or_add_child(family), sum(times.values()), times, FAMILIES)
+        if times := _sum_kernel_ns_per_step(kernels, names):
+            _add_longest_kernel_nodes(
+                root.get_or_add_child(family), sum(times.values()), times, FAMILIES
+            )
     _colour_children(root, {})
-    return _pack_nodes(root, run_label(prepared.run), "sums over all launches of the report")
+    return _convert_icicle_to_columns(
+        root, run_label(prepared.run), "sums over all launches of the report"
+    )
 
 
-def _sum_kernel_times(
-    kernels: Iterable[Kernel], names: ShortNames, steps: int = 1
+def _sum_kernel_ns_per_step(
+    kernels: Iterable[Kernel], names: ShortNames, step_count: int = 1
 ) -> dict[str, float]:
     """Return kernel -> nanoseconds a step."""
     times: dict[str, float] = defaultdict(float)
     for kernel in kernels:
         if kernel.duration_ns is not None:
-            times[names.get(kernel.name, kernel.name)] += kernel.duration_ns / steps
+            times[names.get(kernel.name, kernel.name)] += kernel.duration_ns / step_count
     return times
 
 
@@ -563,21 +583,24 @@ def _colour_subtree(node: IcicleNode, colour: int) -> None:
         _colour_subtree(child, colour)
 
 
-def _add_kernels(
-    node: IcicleNode, total: float, kernels: Mapping[str, float], most: int = KERNELS_MAX
+def _add_longest_kernel_nodes(
+    node: IcicleNode,
+    total_ns: float,
+    ns_by_kernel: Mapping[str, float],
+    max_kernels: int = KERNELS_MAX,
 ) -> None:
     """Kernels below a node, the longest first; time that is no kernel's stays the node's own."""
-    ordered = sorted(kernels.items(), key=lambda pair: -pair[1])
-    for name, spent in ordered[:most]:
+    ordered = sorted(ns_by_kernel.items(), key=lambda pair: -pair[1])
+    for name, spent in ordered[:max_kernels]:
         node.get_or_add_child(name).own += spent
-    if remaining := ordered[most:]:
+    if remaining := ordered[max_kernels:]:
         node.get_or_add_child(f"{len(remaining)} other kernels").own += sum(
             spent for _, spent in remaining
         )
-    node.own += max(total - sum(kernels.values()), 0.0)
+    node.own += max(total_ns - sum(ns_by_kernel.values()), 0.0)
 
 
-def _pack_nodes(root: IcicleNode, label: str, basis: str) -> JsonObject:
+def _convert_icicle_to_columns(root: IcicleNode, label: str, basis: str) -> JsonObject:
     rows: list[tuple[Any, ...]] = []
 
     def add_node(node: IcicleNode, parent: int) -> None:

@@ -11,21 +11,21 @@ from perfctl.orchestrator.ledger.usage.counters import (
     ACTIVITIES,
     SEVERAL,
     CounterMean,
-    compute_counter_means,
+    compute_counter_means_by_run_part,
 )
-from perfctl.orchestrator.ledger.usage.readings import UsageShare, format_seconds
+from perfctl.orchestrator.ledger.usage.readings import UsageShare, format_ns_as_s_or_ms
 from perfctl.orchestrator.ledger.usage.run_usage import CAUSES, COMMUNICATION, RunUsage
 from perfctl.orchestrator.ledger.usage.served import (
     compute_kernel_time_share_with_layer,
-    count_inferred_graph_kernels,
-    has_guessed_layers,
-    measure_phases,
+    count_layer_matched_graph_kernels,
+    has_layers_matched_to_eager_run,
+    measure_serving_phase_times,
     select_graph_kernels,
 )
 from perfctl.orchestrator.ledger.usage.training import (
     AttentionQueries,
     has_attention_kernels,
-    measure_passes,
+    list_ingested_training_pass_times,
 )
 from perfctl.orchestrator.report.numbers import format_percent
 from perfctl.orchestrator.report.page.timeline import find_time_origin
@@ -35,7 +35,8 @@ from perfctl.orchestrator.report.tables import (
     Column,
     ShortNames,
     Table,
-    build_compact_table,
+    amount_with_unit_cell,
+    build_table_hiding_empty_columns,
     count_cell,
     join_notes,
     mark_cell_estimated,
@@ -51,7 +52,6 @@ from perfctl.orchestrator.report.tables import (
     text_columns,
     time_cell,
     time_column,
-    unit_cell,
 )
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Kernel
@@ -96,10 +96,14 @@ _PEAKS = {("peak", "allocated"), ("peak", "reserved")}
 _NO_DEVICE = "the samples do not state it"
 
 
-def build_busy_table(runs: Sequence[RunUsage]) -> Table | None:
+def build_gpu_busy_table(runs: Sequence[RunUsage]) -> Table | None:
     """Share of time with a kernel running: a row a device, and a row a stream if there are
     several."""
-    busy = [item for run in runs for item in (*run.busy_times, *run.steady_busy_times)]
+    busy = [
+        item
+        for run in runs
+        for item in (*run.device_and_stream_busy_times, *run.busy_times_in_shortest_active_span)
+    ]
     windows = "; ".join(dict.fromkeys(item.window for item in busy))
     columns = [
         RUN,
@@ -126,10 +130,10 @@ def build_busy_table(runs: Sequence[RunUsage]) -> Table | None:
         ]
         for item in busy
     ]
-    return build_compact_table("Share of time with a kernel running", columns, rows)
+    return build_table_hiding_empty_columns("Share of time with a kernel running", columns, rows)
 
 
-def build_phases_table(runs: Sequence[Run]) -> Table | None:
+def build_prefill_decode_table(runs: Sequence[Run]) -> Table | None:
     """Prefill, decode and mixed steps of a server: time, launches and tokens; mixed steps split by
     work, an estimate."""
     columns = [
@@ -145,7 +149,7 @@ def build_phases_table(runs: Sequence[Run]) -> Table | None:
         Column("tokens/busy s", note="while a kernel ran, without the time in between"),
     ]
     rows = []
-    for item in (phase for run in runs for phase in measure_phases(run)):
+    for item in (phase for run in runs for phase in measure_serving_phase_times(run)):
         no_time = _UNSAID if item.tokens is None else "no kernel has a time"
         per_token = PARTIAL if item.partial else no_time
         exact = [
@@ -157,7 +161,7 @@ def build_phases_table(runs: Sequence[Run]) -> Table | None:
             count_cell(item.launches, _BOTH),
             time_cell(item.running_ns, no_time),
             time_cell(item.kernel_ns, no_time),
-            time_cell(item.token_ns, per_token),
+            time_cell(item.running_ns_per_token, per_token),
             rate_cell(item.tokens_per_second, "tokens/s", per_token),
         ]
         if item.part is not None:
@@ -170,10 +174,10 @@ def build_phases_table(runs: Sequence[Run]) -> Table | None:
     notes = []
     if any(step.may_be_partial for run in runs for step in run.report.served_steps):
         notes.append(f"GPU time per token and tokens/s: unknown; {PARTIAL}.")
-    return build_compact_table("Prefill and decode", columns, rows, notes)
+    return build_table_hiding_empty_columns("Prefill and decode", columns, rows, notes)
 
 
-def build_passes_table(runs: Sequence[Run]) -> Table | None:
+def build_training_passes_table(runs: Sequence[Run]) -> Table | None:
     """Forward and backward of training traces that were made elsewhere, with what is communication
     and the tokens of a call."""
     columns = [
@@ -193,7 +197,7 @@ def build_passes_table(runs: Sequence[Run]) -> Table | None:
             "tokens per call", note="from the tile and grid of the attention kernel (approximate)"
         ),
     ]
-    uses = [use for run in runs for use in measure_passes(run)]
+    uses = [use for run in runs for use in list_ingested_training_pass_times(run)]
     rows = [
         [
             use.run,
@@ -204,7 +208,7 @@ def build_passes_table(runs: Sequence[Run]) -> Table | None:
             time_cell(use.kernel_ns, "not timed"),
             share_cell(use.share),
             time_cell(use.collective_ns or None, "none"),
-            _tokens_cell(use.queries),
+            _tokens_per_call_cell(use.queries),
         ]
         for use in uses
     ]
@@ -217,10 +221,10 @@ def build_passes_table(runs: Sequence[Run]) -> Table | None:
     ]
     if not any(use.queries for use in uses) and any(has_attention_kernels(use.run) for use in uses):
         notes.append(f"Tokens per call: unknown; {_NO_QUERIES}.")
-    return build_compact_table("Forward and backward", columns, rows, notes)
+    return build_table_hiding_empty_columns("Forward and backward", columns, rows, notes)
 
 
-def _tokens_cell(queries: AttentionQueries | None) -> Cell:
+def _tokens_per_call_cell(queries: AttentionQueries | None) -> Cell:
     if queries is None:
         return missing_cell(_NO_QUERIES)
     rows, how = queries.rows, "upper bound: complete tiles"
@@ -235,7 +239,7 @@ def _tokens_cell(queries: AttentionQueries | None) -> Cell:
     )
 
 
-def explain_unknown_phases(run: Run) -> str | None:
+def explain_unknown_prefill_decode(run: Run) -> str | None:
     """Return why prefill and decode of a language model are not told apart; None if they are, or
     if the run has no such model."""
     reason = next((gap.reason for gap in run.report.gaps if gap.quantity == "served_step"), None)
@@ -246,11 +250,11 @@ def explain_unknown_phases(run: Run) -> str | None:
     )
 
 
-def describe_module_coverage(run: Run) -> str | None:
+def describe_kernel_time_module_coverage(run: Run) -> str | None:
     """Return how much of the kernel time has a module, and how kernels of graphs got theirs; None
     if no module is expected."""
     share = compute_kernel_time_share_with_layer(run.report)
-    of_graphs = count_inferred_graph_kernels(run.report)
+    of_graphs = count_layer_matched_graph_kernels(run.report)
     text = ""
     if share is not None:
         text = f"{floor(share * 1000) / 10:.1f}% of the kernel time has a module or operator"
@@ -260,7 +264,7 @@ def describe_module_coverage(run: Run) -> str | None:
         part = f"graphs launched {len(replayed):,} kernels, {bare:,} of them without a layer"
         return join_notes(text, part if replayed else "") or None
     matched, kernels, least = of_graphs
-    how = "a run without graphs" if has_guessed_layers(run.report) else "the capture"
+    how = "a run without graphs" if has_layers_matched_to_eager_run(run.report) else "the capture"
     part = f"{matched:,} of {kernels:,} kernels of graphs by {how}"
     return f"{text}; {part} (inferred, confidence {least:.2f})"
 
@@ -308,19 +312,19 @@ def build_device_samples_table(runs: Sequence[RunUsage]) -> Table | None:
             usage_share_cell(UsageShare(item.utilisation, item.span)),
             size_cell(item.memory_used, none),
             size_cell(item.memory_total, none),
-            unit_cell(item.power, "W", none),
-            unit_cell(item.temperature, "°C", none),
-            unit_cell(item.clock, "Hz", none),
+            amount_with_unit_cell(item.power, "W", none),
+            amount_with_unit_cell(item.temperature, "°C", none),
+            amount_with_unit_cell(item.clock, "Hz", none),
         ]
         for run in runs
         for item in run.device_readings
     ]
-    return build_compact_table("Device samples", columns, rows)
+    return build_table_hiding_empty_columns("Device samples", columns, rows)
 
 
 def build_counter_means_table(runs: Sequence[Run]) -> Table | None:
     """Means of the hardware counters that were sampled over time."""
-    means = [mean for run in runs for mean in compute_counter_means(run)]
+    means = [mean for run in runs for mean in compute_counter_means_by_run_part(run)]
     names = dict.fromkeys(mean.counter for mean in means)
     columns = [
         RUN,
@@ -346,16 +350,16 @@ def build_counter_means_table(runs: Sequence[Run]) -> Table | None:
         notes.append(
             f"Not measured: activity of {', '.join(absent)}, which no sampled counter has."
         )
-    return build_compact_table("Hardware counters over time", columns, rows, notes)
+    return build_table_hiding_empty_columns("Hardware counters over time", columns, rows, notes)
 
 
 def _counter_mean_cell(mean: CounterMean) -> Cell:
     if mean.unit == "%" and mean.value is not None:
         return share_cell(mean.value / 100)
-    return unit_cell(mean.value, mean.unit, "no sample inside")
+    return amount_with_unit_cell(mean.value, mean.unit, "no sample inside")
 
 
-def build_causes_table(runs: RunVerdicts) -> Table | None:
+def build_timeline_improvements_table(runs: RunVerdicts) -> Table | None:
     """What the timeline of each run shows could be faster, the largest share of a run first."""
     columns = [
         RUN,
@@ -373,7 +377,9 @@ def build_causes_table(runs: RunVerdicts) -> Table | None:
         for run, verdicts in runs
         for cause in verdicts
     ]
-    return build_compact_table("Possible improvements, from the timeline", columns, rows)
+    return build_table_hiding_empty_columns(
+        "Possible improvements, from the timeline", columns, rows
+    )
 
 
 def build_energy_table(runs: Sequence[RunUsage]) -> Table | None:
@@ -401,25 +407,25 @@ def build_energy_table(runs: Sequence[RunUsage]) -> Table | None:
         no_step = item.step_reason or none
         has_steps = item.per_step is not None
         no_sample = "the samples per step are unknown" if has_steps else no_step
-        source = f"{item.source}, every {format_seconds(item.period_ns or 0)}"
+        source = f"{item.source}, every {format_ns_as_s_or_ms(item.period_ns or 0)}"
         rows.append(
             [
                 item.run,
                 count_cell(item.device, _NO_DEVICE),
-                unit_cell(item.joules, "J", none),
+                amount_with_unit_cell(item.joules, "J", none),
                 time_cell(item.span_ns, none),
-                unit_cell(item.watts, "W", none),
+                amount_with_unit_cell(item.watts, "W", none),
                 share_cell(item.error, item.reason or "the energy is 0"),
-                unit_cell(item.per_step, "J", no_step),
-                unit_cell(item.per_sample, "J", no_sample),
-                unit_cell(
+                amount_with_unit_cell(item.per_step, "J", no_step),
+                amount_with_unit_cell(item.per_sample, "J", no_sample),
+                amount_with_unit_cell(
                     item.per_token, "J", (item.token_reason or none) if has_steps else no_step
                 ),
-                unit_cell(item.delay_product, "J·s", no_step),
+                amount_with_unit_cell(item.delay_product, "J·s", no_step),
                 source if item.reason is None else item.reason,
             ]
         )
-    return build_compact_table("Energy", columns, rows)
+    return build_table_hiding_empty_columns("Energy", columns, rows)
 
 
 def build_recorded_memory_table(runs: Sequence[Run]) -> Table | None:
@@ -445,7 +451,9 @@ def build_recorded_memory_table(runs: Sequence[Run]) -> Table | None:
         ]
         for moment, quantity in names
     ]
-    return build_compact_table("Memory that the runs recorded about themselves", columns, rows)
+    return build_table_hiding_empty_columns(
+        "Memory that the runs recorded about themselves", columns, rows
+    )
 
 
 def build_utilization_table(runs: Sequence[RunUsage]) -> Table | None:
@@ -491,7 +499,7 @@ def build_utilization_table(runs: Sequence[RunUsage]) -> Table | None:
         )
         cores = rate_cell(item.host_cores, "", item.host_reason)
         rows.append([item.run, *map(usage_share_cell, shares), cores])
-    return build_compact_table("GPU and CPU utilization", columns, rows)
+    return build_table_hiding_empty_columns("GPU and CPU utilization", columns, rows)
 
 
 def usage_share_cell(share: UsageShare) -> Cell:
@@ -559,8 +567,10 @@ def build_idle_gap_tables(runs: Sequence[RunUsage], names: ShortNames) -> tuple[
         for wait in item.largest
     ]
     return (
-        build_compact_table("Time without a kernel, by cause", columns, rows),
-        build_compact_table("The longest idle gaps of each run, ten at most", wait_columns, waits),
+        build_table_hiding_empty_columns("Time without a kernel, by cause", columns, rows),
+        build_table_hiding_empty_columns(
+            "The longest idle gaps of each run, ten at most", wait_columns, waits
+        ),
     )
 
 
@@ -606,4 +616,4 @@ def build_memory_use_table(runs: Sequence[RunUsage]) -> Table | None:
         if any(value is not None for value in (*of_device, *of_host)):
             estimates = (item.weights, item.outputs)
             rows.append([item.run, *estimates, *of_device, item.device_total, *of_host])
-    return build_compact_table("Memory: estimate, allocator and device", columns, rows)
+    return build_table_hiding_empty_columns("Memory: estimate, allocator and device", columns, rows)

@@ -21,8 +21,8 @@ from perfctl.orchestrator.predict.bench import (
     SizeObservation,
     SizeRelation,
     TimeCorrelation,
-    build_bench_point,
-    correlate_all_features,
+    build_unprofiled_bench_point,
+    correlate_features_with_step_time,
     keep_fastest_points,
 )
 from perfctl.orchestrator.predict.fit import LeftOutErrors
@@ -33,12 +33,12 @@ from perfctl.orchestrator.report.charts.relations import (
     AxisFormat,
     FamilyDot,
     describe_feature,
-    draw_family_dots,
-    draw_feature_scatter,
-    draw_relation_chart,
-    draw_relation_charts,
+    draw_family_scatter,
+    draw_quantity_against_each_size,
+    draw_quantity_against_size,
+    draw_step_time_scatter,
     format_step_seconds,
-    make_chart_name,
+    make_feature_chart_name,
 )
 from perfctl.orchestrator.report.numbers import format_percent
 from perfctl.orchestrator.report.page import about
@@ -103,37 +103,37 @@ class BenchResults:
     fits: tuple[LeftOutErrors, ...]
 
     @property
-    def pooled_family(self) -> str:
+    def headline_family(self) -> str:
         """Return the family that findings are about: all of them, if there are several."""
         families = [row.family for row in self.relations]
         return ALL if ALL in families else families[0]
 
 
-def build_cost_subject(
+def build_bench_cost_study(
     points: Sequence[BenchPoint],
     observations: Sequence[SizeObservation],
     fits: Sequence[LeftOutErrors],
     *,
-    calculator: str | None = None,
-    missing: Sequence[tuple[str, str]],
+    calculator_page: str | None = None,
+    missing_reasons: Sequence[tuple[str, str]],
     problems: Sequence[str] = (),
 ) -> StudySubject:
     """Return what the chapters are made of; ``calculator``: name of the page next to this one."""
-    relations = tuple(bench.relate_all_sizes(observations))
+    relations = tuple(bench.correlate_quantities_with_sizes(observations))
     measured = BenchResults(tuple(points), tuple(observations), relations, tuple(fits))
     families = dict.fromkeys(point.family for point in points)
     link = "The calculator: time, memory and cost of any training, offline"
     return StudySubject(
         {name: partial(chapter, measured) for name, chapter in CHAPTERS.items()},
         tuple(_list_bench_facts(points)),
-        {"families": ", ".join(map(_name_family, families))},
-        tuple(missing),
-        links=((link, calculator),) if calculator else (),
+        {"families": ", ".join(map(_format_family_name, families))},
+        tuple(missing_reasons),
+        links=((link, calculator_page),) if calculator_page else (),
         problems=tuple(problems),
     )
 
 
-def _name_family(family: str) -> str:
+def _format_family_name(family: str) -> str:
     return NAMES.get(family, family)
 
 
@@ -152,39 +152,41 @@ def _list_bench_facts(points: Sequence[BenchPoint]) -> Iterator[tuple[str, str]]
             yield fact, ", ".join(dict.fromkeys(map(str, values)))
 
 
-def build_parameters_chapter(measured: BenchResults) -> View:
+def build_time_vs_parameters_chapter(measured: BenchResults) -> View:
     """Return time against parameters, all families in one chart."""
     rows = [
         row for row in measured.relations if (row.quantity, row.size) == (bench.TIME, "parameters")
     ]
-    first = next(row for row in rows if row.family == measured.pooled_family)
+    first = next(row for row in rows if row.family == measured.headline_family)
     text = (
-        f"Time against parameters, {_name_family(first.family)}: "
+        f"Time against parameters, {_format_family_name(first.family)}: "
         f"{_describe_rank_correlation(first)}."
     )
     return build_study_chapter(
-        charts=(draw_relation_chart("parameters-time", measured.observations, rows),),
-        tables=(_build_correlations_table("Time of a step against parameters", rows),),
+        charts=(draw_quantity_against_size("parameters-time", measured.observations, rows),),
+        tables=(_build_size_correlations_table("Time of a step against parameters", rows),),
         findings=(text,) if first.ranked else (),
     )
 
 
-def build_quantity_chapter(measured: BenchResults, quantity: str) -> View:
+def build_quantity_vs_network_size_chapter(measured: BenchResults, quantity: str) -> View:
     """Return time, memory or FLOPs of a step against the sizes of the network, a table per
     family."""
     rows = [row for row in measured.relations if row.quantity == quantity]
     title = QUANTITIES[quantity].title
     by_family = group_by(rows, lambda row: row.family)
     tables = [
-        _build_correlations_table(f"{_name_family(name)}: {title} against", same)
+        _build_size_correlations_table(f"{_format_family_name(name)}: {title} against", same)
         for name, same in by_family.items()
     ]
     kinds = {point.machine.kind for point in measured.points}
     text = [BASES[kind] for kind in BASES if kind in kinds and quantity == bench.MEMORY]
-    few = ", ".join(dict.fromkeys(_name_family(row.family) for row in rows if row.has_few_points))
+    few = ", ".join(
+        dict.fromkeys(_format_family_name(row.family) for row in rows if row.has_few_points)
+    )
     warning = f"Fewer than {FEW} points: {few}. Their coefficients say little."
     findings: list[Finding | str] = []
-    ranked = [row for row in by_family.get(measured.pooled_family, ()) if row.ranked]
+    ranked = [row for row in by_family.get(measured.headline_family, ()) if row.ranked]
     if ranked:
         best = max(ranked, key=lambda row: abs(row.ranked.value) if row.ranked else 0.0)
         size = SIZES[best.size].title.partition(" (")[0]
@@ -195,12 +197,14 @@ def build_quantity_chapter(measured: BenchResults, quantity: str) -> View:
         findings.append(f"{lead}: {_describe_rank_correlation(best)}.")
     folded = []
     if quantity == bench.TIME:  # estimated values say more than sizes
-        every = [row for row in correlate_all_features(measured.points) if row.family == ALL]
+        every = [
+            row for row in correlate_features_with_step_time(measured.points) if row.family == ALL
+        ]
         if every:
-            folded.append(build_correlation_table("all families, estimated values", every))
+            folded.append(build_time_correlation_table("all families, estimated values", every))
         if few:
             findings.append(Finding(warning, "time", True))
-    charts = draw_relation_charts(
+    charts = draw_quantity_against_each_size(
         quantity.lower(), measured.observations, measured.relations, quantity
     )
     return build_study_chapter(
@@ -215,7 +219,7 @@ def _describe_rank_correlation(row: SizeRelation) -> str:
     return f"Spearman {value.text}{between}, {row.points} points"
 
 
-def _build_correlations_table(caption: str, rows: Sequence[SizeRelation]) -> Table | None:
+def _build_size_correlations_table(caption: str, rows: Sequence[SizeRelation]) -> Table | None:
     is_of_families = len({row.size for row in rows}) == 1
     interval = text_column("95% interval")
     heads = [
@@ -235,7 +239,7 @@ def _build_correlations_table(caption: str, rows: Sequence[SizeRelation]) -> Tab
         )
         cells.append(
             [
-                _name_family(row.family) if is_of_families else SIZES[row.size].title,
+                _format_family_name(row.family) if is_of_families else SIZES[row.size].title,
                 row.points,
                 row.networks,
                 *_build_coefficient_cells(row.ranked, row.reason),
@@ -266,7 +270,7 @@ def _build_two_decimals_cell(value: float | None, reason: str | None = None) -> 
     return Cell(f"{round(value, 2) + 0.0:.2f}", str(value), value=value)
 
 
-def _compute_left_out_errors(left_out: LeftOutErrors, family: str = ALL) -> list[float]:
+def _compute_left_out_relative_errors(left_out: LeftOutErrors, family: str = ALL) -> list[float]:
     """Return the shares by which the predictions of a family's steps are off, ascending."""
     return sorted(
         abs(seconds / step.seconds - 1)
@@ -275,7 +279,7 @@ def _compute_left_out_errors(left_out: LeftOutErrors, family: str = ALL) -> list
     )
 
 
-def build_fit_chapter(measured: BenchResults) -> View:
+def build_fit_error_chapter(measured: BenchResults) -> View:
     """Return the fit, with the error of each network left out once with all its batch sizes."""
     heads = [
         text_column("family"),
@@ -294,10 +298,10 @@ def build_fit_chapter(measured: BenchResults) -> View:
         families = list(dict.fromkeys(step.case.family for step, _ in left_out.rows))
         rows = []
         for family in (*families, *([ALL] if len(families) > 1 else [])):
-            errors = _compute_left_out_errors(left_out, family)
+            errors = _compute_left_out_relative_errors(left_out, family)
             ninth = errors[min(int(0.9 * len(errors)), len(errors) - 1)]
             cells = map(share_cell, (median(errors), ninth, errors[-1]))
-            rows.append([_name_family(family), len(errors), *cells])
+            rows.append([_format_family_name(family), len(errors), *cells])
         tables.append(build_table(f"Errors of networks left out{suffix}", heads, rows))
         steps = [
             [
@@ -311,8 +315,8 @@ def build_fit_chapter(measured: BenchResults) -> View:
         ]
         caption = f"Every step, predicted without its network{suffix}"
         folded.append(build_table(caption, columns, steps))
-        charts.append(draw_left_out_chart(f"fit-left-out-{number}", left_out))
-        errors = _compute_left_out_errors(left_out)
+        charts.append(draw_predicted_vs_measured_chart(f"fit-left-out-{number}", left_out))
+        errors = _compute_left_out_relative_errors(left_out)
         findings.append(
             f"A network that the fit has not seen: median error {format_percent(median(errors))}, "
             f"worst {format_percent(errors[-1])}."
@@ -321,7 +325,7 @@ def build_fit_chapter(measured: BenchResults) -> View:
     return build_study_chapter(names, charts, tables, folded, findings)
 
 
-def draw_left_out_chart(name: str, left_out: LeftOutErrors) -> Chart:
+def draw_predicted_vs_measured_chart(name: str, left_out: LeftOutErrors) -> Chart:
     """Return each step predicted by a fit without its network, against the measured one."""
     dots = [
         FamilyDot(
@@ -330,22 +334,22 @@ def draw_left_out_chart(name: str, left_out: LeftOutErrors) -> Chart:
         for step, seconds in left_out.rows
     ]
     families = dict.fromkeys(dot.family for dot in dots)
-    error = f"median error {format_percent(median(_compute_left_out_errors(left_out)))}"
+    error = f"median error {format_percent(median(_compute_left_out_relative_errors(left_out)))}"
     note = f"{len(dots)} points; on the line both are the same."
-    chart = draw_family_dots(
-        name, FIT_AXES, dots, families, {}, note, corner=error, has_diagonal=True
+    chart = draw_family_scatter(
+        name, FIT_AXES, dots, families, {}, note, corner_text=error, has_diagonal=True
     )
     return replace(chart, title="Predicted by a fit without this network, against measured")
 
 
-def build_points_chapter(measured: BenchResults) -> View:
+def build_bench_points_chapter(measured: BenchResults) -> View:
     """Return a row per network and batch size, the fastest of its runs."""
     points = measured.points
     findings = [
         Finding(f"{text}: not a quiet machine.", "points", True)
         for text in _describe_unsteady_points(points)
     ]
-    listed = build_points_table(points, limit=POINTS)
+    listed = build_bench_points_table(points, max_rows=POINTS)
     return build_study_chapter(folded=(listed,), findings=findings)
 
 
@@ -357,13 +361,13 @@ def _describe_unsteady_points(points: Sequence[BenchPoint]) -> Iterator[str]:
         )
 
 
-def build_points_table(
-    points: Sequence[BenchPoint], runs: Sequence[int] = (), limit: int = ROWS_SHOWN
+def build_bench_points_table(
+    points: Sequence[BenchPoint], run_ids: Sequence[int] = (), max_rows: int = ROWS_SHOWN
 ) -> Table | None:
     """A row a network and batch size; --json has the phases of a step, too. ``runs``: the run of
     each, for a page."""
     columns = [
-        *([Column("run")] if runs else []),
+        *([Column("run")] if run_ids else []),
         name_column("network"),
         Column("batch"),
         Column("FLOP", note="of a step; 1 multiply-add = 2 FLOPs"),
@@ -372,7 +376,7 @@ def build_points_table(
     ]
     rows = [
         [
-            *([text_cell(runs[index])] if runs else []),
+            *([text_cell(run_ids[index])] if run_ids else []),
             text_cell(point.model),
             point.batch,
             amount_cell(bench.sum_point_flops(point), ""),
@@ -381,10 +385,10 @@ def build_points_table(
         ]
         for index, point in enumerate(points)
     ]
-    return build_table("Points", columns, rows, limit=limit)
+    return build_table("Points", columns, rows, max_rows=max_rows)
 
 
-def build_correlation_table(family: str, related: Sequence[TimeCorrelation]) -> Table | None:
+def build_time_correlation_table(family: str, related: Sequence[TimeCorrelation]) -> Table | None:
     """The figures of one family, the closest by rank first."""
     columns = [
         text_column("time against"),
@@ -411,29 +415,34 @@ def build_correlation_table(family: str, related: Sequence[TimeCorrelation]) -> 
     return build_table(caption, columns, rows, () if is_enough else notes)
 
 
-def build_bench_views(networks: Sequence[Study], first: int) -> Iterator[View]:
+def build_bench_views(bench_studies: Sequence[Study], first_number: int) -> Iterator[View]:
     """Yield one part for each device, mode and precision; ``first``: number of the first."""
-    groups = group_by(networks, lambda study: (study.device, study.mode, study.precision))
-    for number, group in enumerate(groups.values(), first):
+    groups = group_by(bench_studies, lambda study: (study.device, study.mode, study.precision))
+    for number, group in enumerate(groups.values(), first_number):
         yield _build_bench_view([run for study in group for run in study.runs], f"s{number}")
 
 
 def _build_bench_view(runs: Sequence[Run], key: str) -> View:
-    timed = [(point, run) for run in runs if (point := build_bench_point(run)) is not None]
+    timed = [
+        (point, run) for run in runs if (point := build_unprofiled_bench_point(run)) is not None
+    ]
     run_of = {id(point): run.id for point, run in timed}
     points = keep_fastest_points(point for point, _ in timed)
-    families = list(group_by(correlate_all_features(points), lambda row: row.family).values())
+    families = list(
+        group_by(correlate_features_with_step_time(points), lambda row: row.family).values()
+    )
     note = "median of a step; the legend has Spearman's coefficient of each family"
     charts = (
-        draw_feature_scatter(f"{key}-{make_chart_name(name)}", name, points, note) for name in FIRST
+        draw_step_time_scatter(f"{key}-{make_feature_chart_name(name)}", name, points, note)
+        for name in FIRST
     )
-    listed = build_points_table(points, [run_of[id(point)] for point in points], POINTS)
-    related = (build_correlation_table(rows[0].family, rows) for rows in families)
+    listed = build_bench_points_table(points, [run_of[id(point)] for point in points], POINTS)
+    related = (build_time_correlation_table(rows[0].family, rows) for rows in families)
     sections = [
         Section("Charts", charts=tuple(filter(None, charts)), key="charts"),
         Section("Points", (LEFT_OUT,), (listed,) if listed else (), key="points"),
         Section("Correlations with time", tables=tuple(filter(None, related)), key="goes-with"),
-        Section("Environment", key="runs", environment=about.list_common_facts(runs)),
+        Section("Environment", key="runs", environment=about.list_shared_environment_facts(runs)),
     ]
     findings = []
     for best, *_ in families:
@@ -442,32 +451,32 @@ def _build_bench_view(runs: Sequence[Run], key: str) -> View:
         text = f"The step time {family} correlates best with {describe_feature(best.feature)}"
         findings.append(Finding(f"{text}: {rank}.", "goes-with"))
     mode = MODES.get(runs[0].mode or "", runs[0].mode)
-    return about.build_group_view(
+    return about.build_run_group_view(
         key,
         ", ".join(filter(None, ("bench", mode, runs[0].precision))),
         runs,
         {
             **dict(_list_bench_facts(points)),
             "families": " ".join(dict.fromkeys(point.family for point in points)),
-            "from": about.find_first_day(runs),
+            "from": about.find_first_run_date(runs),
         },
         (
             *findings,
-            *_warn_of_bad_points(points, runs, len(timed)),
+            *_warn_about_bad_bench_points(points, runs, len(timed)),
         ),
         (part for part in sections if part.charts or part.tables or part.environment or part.facts),
     )
 
 
-def _warn_of_bad_points(
-    points: Sequence[BenchPoint], runs: Sequence[Run], timed: int
+def _warn_about_bad_bench_points(
+    points: Sequence[BenchPoint], runs: Sequence[Run], timed_count: int
 ) -> Iterator[Finding]:
     texts = []
     if failed := [run for run in runs if run.status != "ok"]:
         texts.append(
             f"{len(failed)} runs are incomplete, run {failed[0].id} first: {failed[0].reason}."
         )
-    if missing := len(runs) - len(failed) - timed:
+    if missing := len(runs) - len(failed) - timed_count:
         texts.append(
             f"{missing} complete runs are not in the chart: they have no timed step, or no device."
         )
@@ -478,10 +487,10 @@ def _warn_of_bad_points(
 
 CHAPTERS: dict[str, Callable[[BenchResults], View]] = {
     **{
-        quantity.lower(): partial(build_quantity_chapter, quantity=quantity)
+        quantity.lower(): partial(build_quantity_vs_network_size_chapter, quantity=quantity)
         for quantity in bench.QUANTITIES
     },
-    "parameters": build_parameters_chapter,
-    "fit": build_fit_chapter,
-    "points": build_points_chapter,
+    "parameters": build_time_vs_parameters_chapter,
+    "fit": build_fit_error_chapter,
+    "points": build_bench_points_chapter,
 }

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.errors import PerfctlError
-from perfctl.orchestrator.estimate.sheets.slips import explain_finding
+from perfctl.orchestrator.estimate.sheets.slips import explain_check_finding
 from perfctl.orchestrator.ledger.hand_values import (
     CheckedHandValue,
     build_unknown_layer_error,
@@ -23,17 +23,17 @@ from perfctl.orchestrator.ledger.network import (
     NO_BACKWARD,
     LayerAtBatch,
     Network,
-    group_into_networks,
+    group_workload_runs_into_networks,
 )
 from perfctl.orchestrator.ledger.prepared import format_study_heading
 from perfctl.orchestrator.ledger.timing import TimeSpread
 from perfctl.orchestrator.report.charts.comparison import (
-    describe_host_run,
-    draw_clocks_chart,
-    draw_flops_chart,
+    describe_profiler_presence,
+    draw_layer_forward_flops_chart,
+    draw_layer_forward_time_by_clock,
 )
 from perfctl.orchestrator.report.numbers import (
-    format_all_digits,
+    format_integer_or_six_digits,
     format_ratio,
     format_si,
     format_significant,
@@ -43,7 +43,7 @@ from perfctl.orchestrator.report.page.about import ORIGINS
 from perfctl.orchestrator.report.page.records import LONGEST, shorten_sentence
 from perfctl.orchestrator.report.studies.flops_runs import (
     ComparedNetworks,
-    build_causes_chapter,
+    build_flops_difference_causes_chapter,
     build_machine_chapter,
     build_memory_chapter,
     build_training_chapter,
@@ -75,24 +75,24 @@ UNITS = ("MAC", "FLOP", "elementwise FLOP", "values", "B")
 NO_FORMULA = "an operation has no formula"
 
 
-def build_flops_subject(
+def build_flops_study(
     runs: Sequence[Run],
     *,
     workload: str | None,
     layer: str | None,
     batch: int | None,
-    hand: Sequence[str],
+    hand_values: Sequence[str],
 ) -> StudySubject:
     """Return what the chapters are made of. Raises PerfctlError without a network, UsageError for
     a layer that it does not have."""
-    networks = group_into_networks(runs, workload)
+    networks = group_workload_runs_into_networks(runs, workload)
     if not networks:
         which = f" of {workload}" if workload else ""
         raise PerfctlError(
             f"no run{which} with a batch size and shapes of its layers",
             "Name the network with `workload`",
         )
-    compared = _collect_compared_networks(networks, layer, batch, hand)
+    compared = _collect_compared_networks(networks, layer, batch, hand_values)
     facts = {"network": format_study_heading(networks[0].analyses[0].study)}
     if len(networks) > 1:
         facts["compared"] = " with ".join(network.label for network in networks)
@@ -110,29 +110,33 @@ def _collect_compared_networks(
     networks: tuple[Network, ...],
     layer: str | None = None,
     batch: int | None = None,
-    hand: Sequence[str] = (),
+    hand_values: Sequence[str] = (),
 ) -> ComparedNetworks:
     first = networks[0]
-    layer = layer or first.find_layer_with_most_macs() or ""
+    layer = layer or first.find_layer_with_most_forward_macs() or ""
     batch = batch if batch in first.batches else first.batches[-1]
-    if first.build_sheet_of_layer(batch, layer) is None:
+    if first.build_layer_calculation_sheet(batch, layer) is None:
         raise build_unknown_layer_error("layer", layer, first, batch)
-    values = tuple(check_hand_values(networks, hand, batch))
-    points = tuple((network, network.list_points_of_layer(layer)) for network in networks)
+    values = tuple(check_hand_values(networks, hand_values, batch))
+    points = tuple((network, network.list_layer_points_by_batch(layer)) for network in networks)
     return ComparedNetworks(networks, layer, batch, values, points)
 
 
-def draw_flops_charts(runs: Sequence[Run]) -> None:
+def draw_and_register_flops_charts(runs: Sequence[Run]) -> None:
     """Draw the charts of the study only, of the layer with the most multiply-adds, if there is one;
     ``files.drawn`` collects them."""
-    networks = group_into_networks(runs)
-    if networks and networks[0].find_layer_with_most_macs() is not None:
+    networks = group_workload_runs_into_networks(runs)
+    if networks and networks[0].find_layer_with_most_forward_macs() is not None:
         compared = _collect_compared_networks(networks)
-        for chapter in (build_executed_flops_chapter, build_time_chapter, build_training_chapter):
+        for chapter in (
+            build_executed_flops_chapter,
+            build_layer_and_step_time_chapter,
+            build_training_chapter,
+        ):
             chapter(compared)
 
 
-def build_network_chapter(compared: ComparedNetworks) -> View:
+def build_network_layers_chapter(compared: ComparedNetworks) -> View:
     """Return layers, output shapes, parameters, multiply-adds, FLOPs and bytes, from the shapes."""
     heads = [
         *text_columns("layer", "kind", "output shape"),
@@ -147,7 +151,7 @@ def build_network_chapter(compared: ComparedNetworks) -> View:
     rows = []
     text = []
     for network in compared.networks:
-        sheet = network.build_network_sheet(compared.batch)
+        sheet = network.build_network_calculation_sheet(compared.batch)
         text.append(f"{network.label}: {sheet.total.parameters:,} parameters.")
         for line in (*sheet.lines, *([sheet.total] if sheet.lines else [])):
             shape = " x ".join(map(str, line.output or ()))
@@ -168,10 +172,12 @@ def build_network_chapter(compared: ComparedNetworks) -> View:
             rows.append((network.label, cells))
     caption = f"Layers, parameters and estimated FLOPs, batch {compared.batch}"
     table = compared.build_networks_table(caption, heads, rows)
-    return build_study_chapter(text, tables=(table,), findings=_compare_network_sizes(compared))
+    return build_study_chapter(
+        text, tables=(table,), findings=_describe_network_size_changes(compared)
+    )
 
 
-def _compare_network_sizes(compared: ComparedNetworks) -> Iterator[str]:
+def _describe_network_size_changes(compared: ComparedNetworks) -> Iterator[str]:
     at_batch = [
         (network, point)
         for network, points in compared.points
@@ -180,7 +186,7 @@ def _compare_network_sizes(compared: ComparedNetworks) -> Iterator[str]:
     ]
     for (first, a), (second, b) in pairwise(at_batch):
         before, after = (
-            network.build_network_sheet(compared.batch).total.parameters
+            network.build_network_calculation_sheet(compared.batch).total.parameters
             for network in (first, second)
         )
         factor = format_ratio((b.estimated.value or 0) / (a.estimated.value or 1))
@@ -201,7 +207,7 @@ def build_manual_estimates_chapter(compared: ComparedNetworks) -> View:
     rows = []
     worked = []
     for network in compared.networks:
-        sheet = network.build_sheet_of_layer(batch, layer)
+        sheet = network.build_layer_calculation_sheet(batch, layer)
         values: dict[str, dict[str, int]] = defaultdict(dict)
         for item in sheet.quantities if sheet else ():
             values[item.quantity].setdefault(item.unit, item.value)
@@ -210,7 +216,9 @@ def build_manual_estimates_chapter(compared: ComparedNetworks) -> View:
             kib = by_unit["B"] / 1024 if "B" in by_unit else None
             cells = [count_cell(by_unit.get(unit), absent) for unit in UNITS]
             cells.append(
-                missing_cell(absent) if kib is None else Cell(format_all_digits(kib), value=kib)
+                missing_cell(absent)
+                if kib is None
+                else Cell(format_integer_or_six_digits(kib), value=kib)
             )
             rows.append((network.label, [quantity, *cells]))
         lines = [
@@ -227,9 +235,9 @@ def build_manual_estimates_chapter(compared: ComparedNetworks) -> View:
         f"{layer} at batch {batch}: every quantity", columns, rows
     )
     return build_study_chapter(
-        (explain_finding(value.finding, value.layer) for value in compared.hand),
+        (explain_check_finding(value.finding, value.layer) for value in compared.hand),
         tables=(_build_manual_estimates_table(compared), every, *worked),
-        findings=map(shorten_sentence, _judge_manual_estimates(compared.hand)),
+        findings=map(shorten_sentence, _judge_first_two_manual_estimates(compared.hand)),
     )
 
 
@@ -251,7 +259,7 @@ def _build_manual_estimates_table(compared: ComparedNetworks) -> Table | None:
         )
         cells = [
             value.layer,
-            Cell(finding.grouped, value=finding.value),
+            Cell(finding.value_with_thousands_separators, value=finding.value),
             "right" if value.is_right else wrong,
             value.batch,
             finding.correct_value,
@@ -262,11 +270,14 @@ def _build_manual_estimates_table(compared: ComparedNetworks) -> Table | None:
     return compared.build_networks_table("Manual estimates, checked", heads, rows)
 
 
-def _judge_manual_estimates(values: Sequence[CheckedHandValue]) -> Iterator[str]:
+def _judge_first_two_manual_estimates(values: Sequence[CheckedHandValue]) -> Iterator[str]:
     """Yield what the first two values are; the table has all."""
     for value in values[:2]:
         finding = value.finding
-        start = f"Your {finding.grouped} for {value.layer} (batch {value.batch}) is"
+        start = (
+            f"Your {finding.value_with_thousands_separators} for {value.layer} (batch "
+            f"{value.batch}) is"
+        )
         right = f"{finding.correct_value:,} {finding.unit}"
         if value.is_right:
             yield f"{start} right: {finding.quantity or finding.unit}."
@@ -332,9 +343,9 @@ def build_executed_flops_chapter(compared: ComparedNetworks) -> View:
     }
     caption = f"FLOPs of {layer} forward and of a step"
     return build_study_chapter(
-        charts=(draw_flops_chart(layer, _label_points_for_charts(compared)),),
-        tables=(compared.build_networks_table(caption, heads, rows, explains=False),),
-        findings=_judge_executed_flops(compared),
+        charts=(draw_layer_forward_flops_chart(layer, _label_points_for_charts(compared)),),
+        tables=(compared.build_networks_table(caption, heads, rows, explain_empty_columns=False),),
+        findings=_summarize_largest_batch_flops(compared),
         missing=missing,
     )
 
@@ -350,7 +361,7 @@ def _build_ratio_cell(value: float | None, reason: str) -> Cell:
     return missing_cell(reason) if value is None else Cell(format_ratio(value), value=value)
 
 
-def _judge_executed_flops(compared: ComparedNetworks) -> Iterator[str]:
+def _summarize_largest_batch_flops(compared: ComparedNetworks) -> Iterator[str]:
     last = compared.points[0][1][-1]
     if (estimated := last.estimated.value) is None:
         return
@@ -385,7 +396,7 @@ def _label_points_for_charts(
     ]
 
 
-def build_time_chapter(compared: ComparedNetworks) -> View:
+def build_layer_and_step_time_chapter(compared: ComparedNetworks) -> View:
     """Return times of the layer and of a step by the synchronized clock and under the profiler."""
     layer, points = compared.layer, compared.labelled_points
     both = [clocks for _, point in points for clocks in (point.forward, point.step)]
@@ -393,8 +404,8 @@ def build_time_chapter(compared: ComparedNetworks) -> View:
     host_rows = []
     for label, point in points:
         for tool, ns in point.host:
-            cell = Cell(f"{ns / 1e6:g}", format_all_digits(ns, "ns"), value=ns / 1e6)
-            host_rows.append((label, [point.batch, describe_host_run(tool), cell]))
+            cell = Cell(f"{ns / 1e6:g}", format_integer_or_six_digits(ns, "ns"), value=ns / 1e6)
+            host_rows.append((label, [point.batch, describe_profiler_presence(tool), cell]))
     heads = [Column("batch"), *text_columns("run"), Column("time", "ms")]
     missing = {}
     if not any(point.forward.synchronised for _, point in points):
@@ -406,20 +417,22 @@ def build_time_chapter(compared: ComparedNetworks) -> View:
     host_caption = f"Time of {layer} by the CPU timer, as reported"
     return build_study_chapter(
         (f"Profiler: {'; '.join(bases)}.",) if bases else (),
-        (draw_clocks_chart(layer, _label_points_for_charts(compared)),),
+        (draw_layer_forward_time_by_clock(layer, _label_points_for_charts(compared)),),
         (
-            _build_two_clocks_table(
+            _build_clock_vs_profiler_table(
                 f"Time of {layer}, by two clocks", compared, "forward", "backward"
             ),
-            _build_two_clocks_table("Time of a step, by two clocks", compared, "step"),
+            _build_clock_vs_profiler_table("Time of a step, by two clocks", compared, "step"),
             compared.build_networks_table(host_caption, heads, host_rows),
         ),
-        findings=_judge_layer_times(compared),
+        findings=_describe_layer_times(compared),
         missing=missing,
     )
 
 
-def _build_two_clocks_table(caption: str, compared: ComparedNetworks, *parts: str) -> Table | None:
+def _build_clock_vs_profiler_table(
+    caption: str, compared: ComparedNetworks, *parts: str
+) -> Table | None:
     """Return the times of these parts of a point: forward, backward, step."""
     heads = [Column("batch")]
     for quantity in parts:
@@ -441,7 +454,7 @@ def _build_two_clocks_table(caption: str, compared: ComparedNetworks, *parts: st
                 _build_ratio_cell(clocks.profiled_over_synchronised, "needs both"),
             ]
         rows.append((label, cells))
-    table = compared.build_networks_table(caption, heads, rows, explains=False)
+    table = compared.build_networks_table(caption, heads, rows, explain_empty_columns=False)
     has_times = table is not None and any(column.base == "ns" for column in table.columns)
     return table if has_times else None
 
@@ -451,11 +464,11 @@ def _build_median_time_cell(
 ) -> Cell:
     if spread is None:
         return missing_cell(reason)
-    note = join_notes(format_all_digits(spread.median, "ns"), basis)
+    note = join_notes(format_integer_or_six_digits(spread.median, "ns"), basis)
     return Cell(format_step_times(spread), note, value=spread.median)
 
 
-def _judge_layer_times(compared: ComparedNetworks) -> Iterator[str]:
+def _describe_layer_times(compared: ComparedNetworks) -> Iterator[str]:
     layer, scatter = compared.layer, compared.slowest_over_fastest_step
     _, points = compared.points[0]
     chosen = next((point for point in points if point.batch == compared.batch), points[-1])
@@ -485,12 +498,12 @@ def _judge_layer_times(compared: ComparedNetworks) -> Iterator[str]:
 
 
 CHAPTERS: dict[str, Callable[[ComparedNetworks], View]] = {
-    "network": build_network_chapter,
+    "network": build_network_layers_chapter,
     "hand": build_manual_estimates_chapter,
     "comparison": build_executed_flops_chapter,
-    "time": build_time_chapter,
+    "time": build_layer_and_step_time_chapter,
     "memory": build_memory_chapter,
     "training": build_training_chapter,
     "machine": build_machine_chapter,
-    "causes": build_causes_chapter,
+    "causes": build_flops_difference_causes_chapter,
 }

@@ -12,11 +12,18 @@ from itertools import chain
 from perfctl.orchestrator.ledger.hand_values import CheckedHandValue
 from perfctl.orchestrator.ledger.network import LayerAtBatch, Network
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
-from perfctl.orchestrator.report.charts.comparison import draw_step_losses, draw_training_charts
+from perfctl.orchestrator.report.charts.comparison import (
+    draw_loss_and_accuracy_by_epoch,
+    draw_loss_by_step,
+)
 from perfctl.orchestrator.report.findings import list_findings as page_findings
 from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
-from perfctl.orchestrator.report.numbers import format_all_digits, format_bytes, format_percent
-from perfctl.orchestrator.report.page.study import build_summaries_table
+from perfctl.orchestrator.report.numbers import (
+    format_bytes,
+    format_integer_or_six_digits,
+    format_percent,
+)
+from perfctl.orchestrator.report.page.study import build_report_summary_values_table
 from perfctl.orchestrator.report.page.usage import (
     build_device_samples_table,
     build_utilization_table,
@@ -28,7 +35,7 @@ from perfctl.orchestrator.report.tables import (
     Table,
     build_table,
     count_cell,
-    decimal_cell,
+    four_decimals_cell,
     missing_cell,
     optional_text_cell,
     share_cell,
@@ -104,7 +111,7 @@ class ComparedNetworks:
         columns: Sequence[Column],
         rows: Sequence[NetworkRow],
         *,
-        explains: bool = True,
+        explain_empty_columns: bool = True,
     ) -> Table | None:
         """Return a table in which rows of the same first cell follow each other; with the network
         after that cell if there are several."""
@@ -115,26 +122,31 @@ class ComparedNetworks:
             for row, (label, _) in zip(cells, rows, strict=True):
                 row.insert(1, label)
         grouped = group_by(cells, lambda row: str(row[0])).values()
-        return build_table(caption, heads, chain.from_iterable(grouped), explains=explains)
+        return build_table(
+            caption,
+            heads,
+            chain.from_iterable(grouped),
+            explain_empty_columns=explain_empty_columns,
+        )
 
 
-def _find_run_with_epochs(network: Network, batch: int) -> Run | None:
+def _find_run_with_epochs(network: Network, preferred_batch: int) -> Run | None:
     """Return the run with epochs, at ``batch`` if there are several."""
     trained = [
         run
         for run in network.runs
         if any(step.phase in ("epoch", "test") for step in run.report.steps)
     ]
-    return min(trained, key=lambda run: run.batch_size != batch, default=None)
+    return min(trained, key=lambda run: run.batch_size != preferred_batch, default=None)
 
 
-def _is_foreign_report(run: Run) -> bool:
+def _is_not_recorded_by_perfctl(run: Run) -> bool:
     """Return whether perfctl did not record the report: its memory is that of a training run, and
     its figures have the digits they have."""
     return run.origin not in ("measured", "recorded")
 
 
-def _is_on_cpu(runs: Sequence[Run]) -> bool:
+def _are_all_runs_on_cpu(runs: Sequence[Run]) -> bool:
     return all(run.device_kind in ("cpu", None) for run in runs)
 
 
@@ -176,7 +188,7 @@ def build_memory_chapter(compared: ComparedNetworks) -> View:
         if {("before", quantity), ("after", quantity)} <= recorded.keys()
     ]
     return build_study_chapter(
-        () if _is_foreign_report(run) else (text,),
+        () if _is_not_recorded_by_perfctl(run) else (text,),
         tables=(
             _build_memory_table(compared.select_networks(label for label, _ in chosen), chosen),
         ),
@@ -190,7 +202,7 @@ def _build_memory_table(
 ) -> Table | None:
     recorded = {item.moment for _, run in chosen for item in run.report.memory}
     texts = {name: text for name, text in MOMENTS.items() if name in recorded}
-    if all(_is_foreign_report(run) for _, run in chosen):
+    if all(_is_not_recorded_by_perfctl(run) for _, run in chosen):
         texts |= {name: f"{name} the training" for name in ("before", "after") if name in recorded}
     heads = [*text_columns("memory"), *(size_column(text) for text in texts.values())]
     rows = []
@@ -204,7 +216,7 @@ def _build_memory_table(
         for item in run.report.memory:
             figures[item.quantity][item.moment] = item.bytes
         for quantity, of_quantity in figures.items():
-            sizes = map(_build_bytes_cell, map(of_quantity.get, texts))
+            sizes = map(_build_bytes_and_mib_cell, map(of_quantity.get, texts))
             rows.append((label, [QUANTITIES.get(quantity, quantity), *sizes]))
     return compared.build_networks_table("Memory of one run, by time", heads, rows)
 
@@ -221,20 +233,20 @@ def _read_published_memory(run: Run) -> dict[str, dict[str, str]]:
     return stated
 
 
-def _build_bytes_cell(value: int | None) -> Cell:
+def _build_bytes_and_mib_cell(value: int | None) -> Cell:
     """Return "40.4 GB (38,554 MiB)": nvidia-smi prints MiB."""
     if value is None:
         return missing_cell("the run did not record it at this time")
     mib = value / 2**20
     text = f"{format_bytes(value)} ({mib:,.{0 if mib >= 100 else 1}f} MiB)"
-    return Cell(text, format_all_digits(value, "B"), value=value)
+    return Cell(text, format_integer_or_six_digits(value, "B"), value=value)
 
 
 def _list_missing_memory(runs: Sequence[Run]) -> Iterator[tuple[str, str]]:
     recorded = {item.quantity for run in runs for item in run.report.memory}
     recorded |= {quantity for run in runs for quantity in _read_published_memory(run)}
     if not recorded & {"device_free", "device_total", "allocated", "reserved"}:
-        reason = "the run used no GPU" if _is_on_cpu(runs) else "the runs recorded none"
+        reason = "the run used no GPU" if _are_all_runs_on_cpu(runs) else "the runs recorded none"
         yield "GPU memory", reason
     elif not recorded & {"allocated", "reserved"}:
         reason = "the runs recorded what is free on the GPU only"
@@ -242,11 +254,11 @@ def _list_missing_memory(runs: Sequence[Run]) -> Iterator[tuple[str, str]]:
     if not recorded & {"host_available", "host_resident"}:
         yield (
             "CPU memory",
-            _find_gap_reason(runs, "memory.host_available") or "the runs recorded none",
+            _find_missing_value_reason(runs, "memory.host_available") or "the runs recorded none",
         )
 
 
-def _find_gap_reason(runs: Sequence[Run], quantity: str) -> str | None:
+def _find_missing_value_reason(runs: Sequence[Run], quantity: str) -> str | None:
     """Return why a run has none of it, in its own words."""
     gaps = (gap for run in runs for gap in run.report.gaps)
     return next((gap.reason for gap in gaps if gap.quantity == quantity), None)
@@ -269,7 +281,7 @@ def build_training_chapter(compared: ComparedNetworks) -> View:
             for run in [next(run for run in network.runs if run.batch_size == batch)]
         ]
         reason = "no run trained complete epochs: a built-in workload does with --epochs"
-        losses = draw_step_losses(first_runs)
+        losses = draw_loss_by_step(first_runs)
         return build_study_chapter(charts=(losses,), missing={"loss and accuracy by epoch": reason})
     heads = [
         *map(Column, ("epoch", "training loss", "test loss", "test accuracy")),
@@ -287,7 +299,7 @@ def build_training_chapter(compared: ComparedNetworks) -> View:
             lead = f"{label}: " if len(trained) > 1 else ""
             loss = f", loss {last.loss:.4f}" if last.loss is not None else ""
             on = "drawn digits" if data == "synthetic" else "the test data"
-            number = _number_epoch(run, last.number)
+            number = _get_1_based_epoch_number(run, last.number)
             after = "" if number is None else f" after {pluralize_count(number, 'epoch')}"
             findings.append(f"{lead}Accuracy {format_percent(last.accuracy)}{loss} on {on}{after}.")
     labelled = [
@@ -300,7 +312,7 @@ def build_training_chapter(compared: ComparedNetworks) -> View:
     )
     return build_study_chapter(
         (f"Trained on: {DATA.get(data, data or 'data that the run does not name')}.",),
-        draw_training_charts(labelled),
+        draw_loss_and_accuracy_by_epoch(labelled),
         (
             compared.select_networks(label for label, _ in trained).build_networks_table(
                 "Epochs", heads, rows
@@ -311,11 +323,11 @@ def build_training_chapter(compared: ComparedNetworks) -> View:
     )
 
 
-def _number_epoch(run: Run, number: int) -> int | None:
+def _get_1_based_epoch_number(run: Run, zero_based_number: int) -> int | None:
     """Return the number of the epoch, from 1; of a test without epochs the number of epochs that
     the report states."""
-    if any((step.phase, step.number) == ("epoch", number) for step in run.report.steps):
-        return number + 1
+    if any((step.phase, step.number) == ("epoch", zero_based_number) for step in run.report.steps):
+        return zero_based_number + 1
     stated = next((item.value for item in run.report.summaries if item.name == "epochs"), None)
     return None if stated is None else round(stated)
 
@@ -325,9 +337,9 @@ def _build_epoch_rows(run: Run) -> Iterator[list[object]]:
     for number in sorted({number for phase, number in steps if phase in ("epoch", "test")}):
         train, test = steps.get(("epoch", number)), steps.get(("test", number))
         yield [
-            count_cell(_number_epoch(run, number), "the report does not state it"),
-            decimal_cell(train.loss if train else None),
-            decimal_cell(test.loss if test else None),
+            count_cell(_get_1_based_epoch_number(run, number), "the report does not state it"),
+            four_decimals_cell(train.loss if train else None),
+            four_decimals_cell(test.loss if test else None),
             share_cell(test.accuracy if test else None, "no test"),
             train.duration_ns if train else None,
             test.duration_ns if test else None,
@@ -341,7 +353,7 @@ def build_machine_chapter(compared: ComparedNetworks) -> View:
     for run in runs:
         for device in run.devices:
             kind = "GPU" if device.kind == "gpu" else "CPU"
-            memory = device.memory_bytes and _build_bytes_cell(device.memory_bytes).text
+            memory = device.memory_bytes and _build_bytes_and_mib_cell(device.memory_bytes).text
             for fact, value in (
                 (kind, device.name or "not named"),
                 (f"{kind} memory", memory),
@@ -359,8 +371,8 @@ def build_machine_chapter(compared: ComparedNetworks) -> View:
     missing = {}
     if all(way.kernels.value is way.nvml.value is way.dlprof.value is None for way in ways):
         reason = "no run on the GPU was sampled, and none has kernels with start and duration"
-        reason = _find_gap_reason(runs, "sample.gpu_utilisation") or reason
-        missing["GPU utilization"] = "the run used no GPU" if _is_on_cpu(runs) else reason
+        reason = _find_missing_value_reason(runs, "sample.gpu_utilisation") or reason
+        missing["GPU utilization"] = "the run used no GPU" if _are_all_runs_on_cpu(runs) else reason
 
     def build_usage_tables(
         tabulate: Callable[[Sequence[RunUsage]], Table | None],
@@ -374,14 +386,16 @@ def build_machine_chapter(compared: ComparedNetworks) -> View:
         tables=(
             build_table("Host and GPU", text_columns("fact", "value"), rows),
             *build_usage_tables(build_utilization_table),
-            build_summaries_table([run for run in runs if _is_foreign_report(run)]),
+            build_report_summary_values_table(
+                [run for run in runs if _is_not_recorded_by_perfctl(run)]
+            ),
         ),
         folded=build_usage_tables(build_device_samples_table),
         missing=missing,
     )
 
 
-def build_causes_chapter(compared: ComparedNetworks) -> View:
+def build_flops_difference_causes_chapter(compared: ComparedNetworks) -> View:
     """Return why executed and estimated FLOPs differ, in full, and what the FLOPs ledger's report
     would find."""
     rows = []

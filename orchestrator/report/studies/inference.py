@@ -13,20 +13,20 @@ from perfctl.orchestrator.ledger.usage.inference import (
     InferenceLatency,
     InferencePoint,
     ModelBusyBatch,
-    find_busy_batch_by_model,
+    find_smallest_busy_batch_by_model,
     list_inference_points,
 )
 from perfctl.orchestrator.ledger.usage.readings import BUSY
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.orchestrator.ledger.usage.three_reports import (
     list_iteration_rows,
-    list_kernel_name_rows,
+    list_kernel_or_operator_rows,
     summarize_run,
 )
 from perfctl.orchestrator.report.charts.charts import Chart
-from perfctl.orchestrator.report.charts.inference import draw_inference_charts
+from perfctl.orchestrator.report.charts.inference import draw_inference_charts_by_chapter
 from perfctl.orchestrator.report.numbers import format_percent
-from perfctl.orchestrator.report.page.about import build_group_view
+from perfctl.orchestrator.report.page.about import build_run_group_view
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.page.study import build_summary_cell
 from perfctl.orchestrator.report.page.usage import (
@@ -35,17 +35,17 @@ from perfctl.orchestrator.report.page.usage import (
 )
 from perfctl.orchestrator.report.studies.inference_fields import (
     FIELDS,
-    build_fields_table,
+    build_inference_fields_table,
     build_inference_table,
-    build_usage_cell,
+    build_usage_share_cell,
+    describe_accuracy,
+    describe_gpu_busy_batches,
+    describe_latency,
+    describe_throughput,
+    describe_unreadable_images,
     explain_missing_figure,
-    join_facts_of_models,
-    judge_accuracy,
-    judge_gpu_busy,
-    judge_if_cpu_was_idle,
-    judge_latency,
-    judge_throughput,
-    judge_unreadable_images,
+    join_as_many_facts_as_fit,
+    judge_unless_cpu_was_busy,
     list_unreadable_images,
 )
 from perfctl.orchestrator.report.studies.records import (
@@ -104,11 +104,11 @@ class InferenceResults:
 
     @cached_property
     def busy_batch_by_model(self) -> tuple[ModelBusyBatch, ...]:
-        return find_busy_batch_by_model(self.points)
+        return find_smallest_busy_batch_by_model(self.points)
 
     @cached_property
     def charts(self) -> Mapping[str, tuple[Chart, ...]]:
-        return draw_inference_charts(self.points)
+        return draw_inference_charts_by_chapter(self.points)
 
     @property
     def runs(self) -> list[Run]:
@@ -122,7 +122,7 @@ class InferenceResults:
         return {name: [p.latency for p in points if p.latency] for name, points in by_model}
 
     @property
-    def points_with_lightest_run(self) -> Iterator[tuple[InferencePoint, Run]]:
+    def points_with_least_profiled_run(self) -> Iterator[tuple[InferencePoint, Run]]:
         """Yield the run that reports are made from: the lightest profiler that left kernels,
         otherwise operators."""
         for point in self.points:
@@ -138,13 +138,15 @@ class InferenceResults:
         return [(point, run) for point, run in runs if run.profiler == "dlprof"]
 
 
-def build_inference_subject(runs: Sequence[Run], summary_lines: Mapping[int, str]) -> StudySubject:
+def build_inference_study(
+    runs: Sequence[Run], dlprof_summary_lines: Mapping[int, str]
+) -> StudySubject:
     """Return what the chapters are made of."""
-    answers = InferenceResults(list_inference_points(runs), summary_lines)
+    answers = InferenceResults(list_inference_points(runs), dlprof_summary_lines)
     origins = sorted({run.origin for run in runs} - {"measured"})
     failed = [run for run in runs if run.status != "ok"]
     return StudySubject(
-        {name: partial(_build_named_chapter, name, answers) for name in CHAPTERS},
+        {name: partial(_build_chapter_with_charts, name, answers) for name in CHAPTERS},
         tuple(_collect_run_facts(answers.points).items()),
         missing=tuple(_list_missing_figures(answers)),
         origins=(", ".join(origins),) if origins else (),
@@ -154,11 +156,11 @@ def build_inference_subject(runs: Sequence[Run], summary_lines: Mapping[int, str
     )
 
 
-def _build_named_chapter(name: str, answers: InferenceResults) -> View:
-    return replace(CHAPTERS[name](answers), charts=answers.charts.get(name, ()))
+def _build_chapter_with_charts(chapter_key: str, answers: InferenceResults) -> View:
+    return replace(CHAPTERS[chapter_key](answers), charts=answers.charts.get(chapter_key, ()))
 
 
-def build_inference_answer(runs: Sequence[Run]) -> View:
+def build_inference_summary_view(runs: Sequence[Run]) -> View:
     """Return latency, images per second and accuracy of runs, with what is missing; empty if no run
     is inference over images."""
     answers = InferenceResults(list_inference_points(runs), {})
@@ -179,7 +181,7 @@ def _list_models_of_points(points: Iterable[InferencePoint]) -> list[str]:
 
 
 def _collect_run_facts(points: Sequence[InferencePoint]) -> dict[str, str]:
-    images = sorted({point.latency.images for point in points if point.latency} - {0})
+    images = sorted({point.latency.scored_images for point in points if point.latency} - {0})
     ends = dict.fromkeys((*images[:1], *images[-1:]))
     facts = {
         "models" if any(point.batch for point in points) else "reports": ", ".join(
@@ -190,7 +192,7 @@ def _collect_run_facts(points: Sequence[InferencePoint]) -> dict[str, str]:
     return facts | ({"images": " to ".join(f"{number:,}" for number in ends)} if images else {})
 
 
-def build_inference_page_part(studies: Sequence[Study]) -> View:
+def build_all_models_inference_view(studies: Sequence[Study]) -> View:
     """Return all models and batch sizes as one part of the page: the answer first, then a chart and
     a table per quantity.
 
@@ -201,7 +203,7 @@ def build_inference_page_part(studies: Sequence[Study]) -> View:
     points, sections = answers.points, []
     findings: dict[str, Finding] = {}
     for key, title in TITLES.items():
-        chapter = _build_named_chapter(key, answers)
+        chapter = _build_chapter_with_charts(key, answers)
         tables, folded = chapter.tables, chapter.folded
         if key == "all":
             tables, folded = (), (*tables, *folded)
@@ -220,7 +222,7 @@ def build_inference_page_part(studies: Sequence[Study]) -> View:
         for problem in point.problems
     )
     title, stated = f"Inference: {title}", (*findings.values(), *warnings)
-    return build_group_view("infer", title, runs, _collect_run_facts(points), stated, sections)
+    return build_run_group_view("infer", title, runs, _collect_run_facts(points), stated, sections)
 
 
 def build_latency_chapter(answers: InferenceResults) -> View:
@@ -232,8 +234,10 @@ def build_latency_chapter(answers: InferenceResults) -> View:
     items = [item for items in answers.latencies_by_model.values() for item in items]
     has_none = items and all(item.percentiles[95] is None for item in items)
     return build_study_chapter(
-        tables=(build_fields_table(caption, points, *labels),),
-        findings=judge_if_cpu_was_idle(judge_latency, answers.latencies_by_model, answers.runs),
+        tables=(build_inference_fields_table(caption, points, *labels),),
+        findings=judge_unless_cpu_was_busy(
+            describe_latency, answers.latencies_by_model, answers.runs
+        ),
         missing={"p95": reason} if has_none else None,
     )
 
@@ -252,8 +256,10 @@ def build_throughput_chapter(answers: InferenceResults) -> View:
         "compute",
     )
     return build_study_chapter(
-        tables=(build_fields_table(caption, points, *labels),),
-        findings=judge_if_cpu_was_idle(judge_throughput, answers.latencies_by_model, answers.runs),
+        tables=(build_inference_fields_table(caption, points, *labels),),
+        findings=judge_unless_cpu_was_busy(
+            describe_throughput, answers.latencies_by_model, answers.runs
+        ),
     )
 
 
@@ -280,20 +286,20 @@ def build_utilization_chapter(answers: InferenceResults) -> View:
     return build_study_chapter(
         tables=(
             build_table(caption, heads, busy_rows),
-            build_fields_table("GPU, memory and tensor cores", points, *labels),
+            build_inference_fields_table("GPU, memory and tensor cores", points, *labels),
         ),
-        findings=judge_gpu_busy(points, answers.busy_batch_by_model),
+        findings=describe_gpu_busy_batches(points, answers.busy_batch_by_model),
         missing=missing,
     )
 
 
-def build_usage_chapter(
-    tabulate: Callable[[Sequence[RunUsage]], Table | None], answers: InferenceResults
+def build_usage_by_model_chapter(
+    build_usage_table: Callable[[Sequence[RunUsage]], Table | None], answers: InferenceResults
 ) -> View:
     """Return a table of the runs of each model, which its caption names."""
     tables = []
     for model, points in group_by(answers.points, lambda point: point.model).items():
-        if drawn := tabulate([use for point in points for use in point.uses]):
+        if drawn := build_usage_table([use for point in points for use in point.uses]):
             tables.append(replace(drawn, caption=f"{model}: {drawn.caption.lower()}"))
     return build_study_chapter(tables=tables)
 
@@ -311,8 +317,8 @@ def build_accuracy_chapter(answers: InferenceResults) -> View:
         missing["top-1, top-5"] = reason
     labels = ("top-1", "95% interval", "top-5", "loss", "images", "unreadable")
     return build_study_chapter(
-        tables=(build_fields_table("Top-1 and top-5", scored, *labels),),
-        findings=judge_accuracy(answers.latencies_by_model),
+        tables=(build_inference_fields_table("Top-1 and top-5", scored, *labels),),
+        findings=describe_accuracy(answers.latencies_by_model),
         missing=missing,
     )
 
@@ -343,8 +349,8 @@ def build_kernels_chapter(answers: InferenceResults) -> View:
                 share_cell(row.share),
             ],
         )
-        for point, run in answers.points_with_lightest_run
-        for row in list_kernel_name_rows(run)[:NAMES_MAX]
+        for point, run in answers.points_with_least_profiled_run
+        for row in list_kernel_or_operator_rows(run)[:NAMES_MAX]
     ]
     caption = f"Kernels or operators by name, the {NAMES_MAX} slowest of each run"
     reason = "no run has kernels or operators; --profiler torch, or dlprof's --reports, gives them"
@@ -364,7 +370,7 @@ def build_iterations_chapter(answers: InferenceResults) -> View:
         Column("tensor cores", note="share of kernel time, by kernel names"),
     ]
     runs = {id(point): point.runs[0] for point in answers.points if point.latency is not None}
-    runs |= {id(point): run for point, run in answers.points_with_lightest_run}
+    runs |= {id(point): run for point, run in answers.points_with_least_profiled_run}
     rows = [
         (
             point,
@@ -373,7 +379,7 @@ def build_iterations_chapter(answers: InferenceResults) -> View:
                 *(time_cell(ns, "not timed") for ns in (row.step, row.load, row.copy, row.compute)),
                 count_cell(row.kernels, row.tensor.reason),
                 time_cell(row.kernel_ns, row.tensor.reason),
-                build_usage_cell(row.tensor),
+                build_usage_share_cell(row.tensor),
             ],
         )
         for point in answers.points
@@ -397,7 +403,7 @@ def build_dlprof_summary_chapter(answers: InferenceResults) -> View:
         *map(time_column, ("kernel time", "with tensor cores")),
     ]
     no_steps, rows = "the report has no steps", []
-    for point, run in answers.points_with_lightest_run:
+    for point, run in answers.points_with_least_profiled_run:
         row = summarize_run(run)
         no_kernels = (
             "no kernels: the run was on a CPU" if point.on_cpu else "no kernels in the report"
@@ -408,8 +414,8 @@ def build_dlprof_summary_chapter(answers: InferenceResults) -> View:
             time_cell(row.wall, no_steps),
             time_cell(row.mean, no_steps),
             time_cell(row.deviation, "needs two steps"),
-            build_usage_cell(point.gpu),
-            build_usage_cell(point.tensor),
+            build_usage_share_cell(point.gpu),
+            build_usage_share_cell(point.tensor),
             *(
                 share_cell(part, "not divided")
                 for part in (row.load_share, row.copy_share, row.compute_share)
@@ -440,7 +446,7 @@ def build_dlprof_summary_chapter(answers: InferenceResults) -> View:
     )
 
 
-def build_dlprof_labels_chapter(answers: InferenceResults) -> View:
+def build_dlprof_utilization_by_label_chapter(answers: InferenceResults) -> View:
     """Return each figure of DLProf's summary by its label, with what line 15 of that file is."""
     note = "what a script that counts lines would print"
     columns = [
@@ -453,7 +459,10 @@ def build_dlprof_labels_chapter(answers: InferenceResults) -> View:
         text = answers.summary_lines.get(run.id)
         values = [
             run.profiler_version or missing_cell("not stated"),
-            *(_build_labeled_summary_cell(run, pattern) for pattern in DLPROF_LABELS.values()),
+            *(
+                _build_dlprof_figure_cell_by_label(run, pattern)
+                for pattern in DLPROF_LABELS.values()
+            ),
             optional_text_cell(text, "the file does not exist, or is no CSV"),
         ]
         rows.append((point, values))
@@ -461,11 +470,11 @@ def build_dlprof_labels_chapter(answers: InferenceResults) -> View:
         tables=(
             build_inference_table("Utilization by its name in DLProf's summary", columns, rows),
         ),
-        findings=_judge_dlprof_labels(answers),
+        findings=_describe_dlprof_line_15_by_version(answers),
     )
 
 
-def _judge_dlprof_labels(answers: InferenceResults) -> Iterator[str]:
+def _describe_dlprof_line_15_by_version(answers: InferenceResults) -> Iterator[str]:
     """Yield what line 15 of DLProf's summary is, and what it states if no run was timed."""
     versions: dict[str, dict[str, None]] = {}
     for _, run in answers.points_with_dlprof_run:
@@ -484,21 +493,21 @@ def _judge_dlprof_labels(answers: InferenceResults) -> Iterator[str]:
     ):
         stated: dict[str, list[str]] = {}
         for point, run in answers.points_with_dlprof_run:
-            if (cell := _build_labeled_summary_cell(run, pattern)).style != "no":
+            if (cell := _build_dlprof_figure_cell_by_label(run, pattern)).style != "no":
                 at_batch_text = "" if point.batch is None else f" at {point.batch}"
                 stated.setdefault(point.model, []).append(f"{cell.text}%{at_batch_text}")
         ends = [
             f"{model} {', '.join(dict.fromkeys((values[0], values[-1])))}"
             for model, values in stated.items()
         ]
-        yield from join_facts_of_models(
+        yield from join_as_many_facts_as_fit(
             f"DLProf states this {heading} for the first and last batch:", ends
         )
 
 
-def _build_labeled_summary_cell(run: Run, pattern: str) -> Cell:
+def _build_dlprof_figure_cell_by_label(run: Run, label_regex: str) -> Cell:
     """Return the figure of DLProf's summary with this label."""
-    label = re.compile(rf"(?:.*: )?{pattern}(?: ?%)?\Z", re.IGNORECASE)
+    label = re.compile(rf"(?:.*: )?{label_regex}(?: ?%)?\Z", re.IGNORECASE)
     item = next((item for item in run.report.summaries if label.match(item.name)), None)
     if item is None:
         return missing_cell("this summary has no such line")
@@ -515,10 +524,12 @@ def build_all_points_chapter(answers: InferenceResults) -> View:
     which = text_columns("which and why")
     return build_study_chapter(
         tables=(
-            build_fields_table("Every model and batch size", points, *labels, is_complete=True),
+            build_inference_fields_table(
+                "Every model and batch size", points, *labels, keep_empty_columns=True
+            ),
         ),
         folded=(build_inference_table("Images that could not be read", which, unread),),
-        findings=judge_unreadable_images(answers.latencies_by_model),
+        findings=describe_unreadable_images(answers.latencies_by_model),
     )
 
 
@@ -553,12 +564,12 @@ CHAPTERS: dict[str, Callable[[InferenceResults], View]] = {
     "latency": build_latency_chapter,
     "throughput": build_throughput_chapter,
     "utilization": build_utilization_chapter,
-    "memory": partial(build_usage_chapter, build_memory_use_table),
+    "memory": partial(build_usage_by_model_chapter, build_memory_use_table),
     "accuracy": build_accuracy_chapter,
     "kernels": build_kernels_chapter,
     "iterations": build_iterations_chapter,
     "summary": build_dlprof_summary_chapter,
-    "names": build_dlprof_labels_chapter,
-    "samples": partial(build_usage_chapter, build_device_samples_table),
+    "names": build_dlprof_utilization_by_label_chapter,
+    "samples": partial(build_usage_by_model_chapter, build_device_samples_table),
     "all": build_all_points_chapter,
 }

@@ -7,20 +7,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from perfctl.orchestrator.compare.sides import explain_busy_cpu
+from perfctl.orchestrator.compare.sides import explain_cpu_contention
 from perfctl.orchestrator.ledger.prepared import Study
 from perfctl.orchestrator.ledger.usage.inference import (
     PAYS,
     InferenceLatency,
     InferencePoint,
     ModelBusyBatch,
-    find_largest_batch_with_throughput_gain,
-    list_latencies,
-    measure_latency,
-    pick_least_profiled,
+    compute_image_inference_latency,
+    find_throughput_saturation_batch,
+    list_image_inference_latencies,
+    pick_least_slowed_latency_per_batch,
 )
 from perfctl.orchestrator.ledger.usage.readings import BUSY, UsageShare
-from perfctl.orchestrator.report.charts.inference import find_host_cores
+from perfctl.orchestrator.report.charts.inference import find_busy_host_cores
 from perfctl.orchestrator.report.numbers import format_percent, format_rate, format_time
 from perfctl.orchestrator.report.page.records import LONGEST, Finding
 from perfctl.orchestrator.report.tables import (
@@ -29,7 +29,7 @@ from perfctl.orchestrator.report.tables import (
     Table,
     build_table,
     count_cell,
-    decimal_cell,
+    four_decimals_cell,
     missing_cell,
     name_column,
     rate_cell,
@@ -44,7 +44,7 @@ from perfctl.orchestrator.statistics import (
     FEWEST_STEPS,
     RatioInterval,
     UntestedRatio,
-    compare_samples,
+    compute_b_over_a_interval,
     group_by,
 )
 from perfctl.records.run import Run
@@ -67,20 +67,20 @@ class InferenceField(NamedTuple):
     read: Callable[[InferencePoint], object]
 
 
-def _build_timed_field(
-    label: str, read: Callable[[InferenceLatency], object], **column: Any
+def _build_latency_field(
+    label: str, read_value: Callable[[InferenceLatency], object], **column: Any
 ) -> InferenceField:
     """Return a field of the timed run, which gives a dash with the reason if there is none."""
 
     def read_latency_of_point(point: InferencePoint) -> object:
         if point.latency is not None:
-            return read(point.latency)
+            return read_value(point.latency)
         return missing_cell(next(iter(point.problems), "no run timed its steps"))
 
     return InferenceField(Column(label, **column), read_latency_of_point)
 
 
-def build_usage_cell(share: UsageShare) -> Cell:
+def build_usage_share_cell(share: UsageShare) -> Cell:
     """Return the share; its title names the tool that measured it."""
     cell = share_cell(share.value, share.reason)
     return cell if share.value is None else replace(cell, title=share.reason)
@@ -94,16 +94,19 @@ def _build_gpu_idle_cell(point: InferencePoint) -> Cell:
 
 
 def _build_host_cores_cell(point: InferencePoint) -> Cell:
-    cores = find_host_cores(point)
+    cores = find_busy_host_cores(point)
     if cores is None:
         return missing_cell(point.uses[0].utilization_by_source.host_reason)
     return Cell(f"{cores:.3g}", value=round(cores, 4))
 
 
 def _build_top1_interval_cell(item: InferenceLatency) -> Cell:
-    if item.too_wide:
+    if item.top1_interval_too_wide:
         return Cell(
-            f"needs {item.too_wide.steps_needed_text}", item.too_wide.reason, "no", value="unknown"
+            f"needs {item.top1_interval_too_wide.additional_values_text}",
+            item.top1_interval_too_wide.reason,
+            "no",
+            value="unknown",
         )
     return text_cell(" to ".join(map(format_percent, item.top1_interval)))
 
@@ -129,25 +132,29 @@ def list_unreadable_images(point: InferencePoint) -> list[str]:
     return [gap.reason for gap in gaps if gap.quantity == "images" and gap.state == "unreadable"]
 
 
-def _build_percentile_field(part: int) -> InferenceField:
-    return _build_timed_field(
-        f"p{part}", lambda item: time_cell(item.percentiles[part], item.why[f"p{part}"]), base="ns"
+def _build_percentile_field(percentile: int) -> InferenceField:
+    return _build_latency_field(
+        f"p{percentile}",
+        lambda item: time_cell(item.percentiles[percentile], item.why[f"p{percentile}"]),
+        base="ns",
     )
 
 
-def format_rate_range(item: InferenceLatency) -> str:
+def format_images_per_second_range(item: InferenceLatency) -> str:
     """Return images per second of the slowest and the fastest step: "198 to 240"; "" if they are
     the same."""
     ends = [format_rate(item.batch * 1e9 / end) for end in sorted(item.steps, reverse=True) if end]
     return f"{ends[0]} to {ends[-1]}" if ends and ends[0] != ends[-1] else ""
 
 
-def _build_figure_field(
-    label: str, name: str, cell: Callable[..., Cell], note: str | None = None
+def _build_recorded_figure_field(
+    label: str, figure_key: str, make_cell: Callable[..., Cell], note: str | None = None
 ) -> InferenceField:
-    return _build_timed_field(
+    return _build_latency_field(
         label,
-        lambda item: cell(item.figures.get(name), explain_missing_figure(item, name)),
+        lambda item: make_cell(
+            item.figures.get(figure_key), explain_missing_figure(item, figure_key)
+        ),
         note=note,
     )
 
@@ -155,35 +162,39 @@ def _build_figure_field(
 FIELDS = {
     field.column.label: field
     for field in (
-        _build_timed_field("batches", lambda item: item.count, note="full batches that were timed"),
+        _build_latency_field(
+            "batches", lambda item: item.count, note="full batches that were timed"
+        ),
         *map(_build_percentile_field, (50, 95, 99)),
-        _build_timed_field("longest", lambda item: item.longest, base="ns"),
-        _build_timed_field(
+        _build_latency_field("longest", lambda item: item.longest, base="ns"),
+        _build_latency_field(
             "p50 per image",
             lambda item: item.percentiles[50] and item.percentiles[50] / item.batch,
             base="ns",
         ),
-        _build_timed_field(
+        _build_latency_field(
             "measured by",
             lambda item: "CPU timer" if item.profiler == "none" else f"under {item.profiler}",
             style="text",
         ),
-        _build_timed_field(
+        _build_latency_field(
             "images/s",
             lambda item: rate_cell(item.images_per_second, "images/s"),
             note="of full batches / time of their steps, with loading",
         ),
-        _build_timed_field(
+        _build_latency_field(
             "slowest to fastest",
-            lambda item: format_rate_range(item) or missing_cell("every step is as fast"),
+            lambda item: (
+                format_images_per_second_range(item) or missing_cell("every step is as fast")
+            ),
             style="text",
             note="images/s of the slowest and the fastest step",
         ),
-        _build_timed_field("mean step", lambda item: item.step, base="ns"),
-        _build_timed_field("loading", lambda item: item.load, base="ns"),
-        _build_timed_field("copies", lambda item: item.copy, base="ns"),
-        _build_timed_field("compute", lambda item: item.compute, base="ns"),
-        InferenceField(Column("GPU busy"), lambda point: build_usage_cell(point.gpu)),
+        _build_latency_field("mean step", lambda item: item.step, base="ns"),
+        _build_latency_field("loading", lambda item: item.load, base="ns"),
+        _build_latency_field("copies", lambda item: item.copy, base="ns"),
+        _build_latency_field("compute", lambda item: item.compute, base="ns"),
+        InferenceField(Column("GPU busy"), lambda point: build_usage_share_cell(point.gpu)),
         InferenceField(
             Column("GPU idle", note="1 - busy; only kernels give it"), _build_gpu_idle_cell
         ),
@@ -191,27 +202,31 @@ FIELDS = {
             text_column("by", "sampled: the driver's value, approximate"),
             lambda point: point.gpu_way or missing_cell(point.gpu.reason),
         ),
-        InferenceField(Column("tensor cores"), lambda point: build_usage_cell(point.tensor)),
+        InferenceField(Column("tensor cores"), lambda point: build_usage_share_cell(point.tensor)),
         InferenceField(
             Column("memory in use", note="highest sample / memory of the GPU"),
-            lambda point: build_usage_cell(point.memory),
+            lambda point: build_usage_share_cell(point.memory),
         ),
         InferenceField(Column("host cores busy"), _build_host_cores_cell),
         InferenceField(
             size_column("peak memory"), lambda point: size_cell(point.peak, point.peak_of)
         ),
-        _build_figure_field("top-1", "top1", share_cell),
-        _build_timed_field(
+        _build_recorded_figure_field("top-1", "top1", share_cell),
+        _build_latency_field(
             "95% interval",
             _build_top1_interval_cell,
             style="text",
             note="Wilson, for this many images",
         ),
-        _build_figure_field("top-5", "top5", share_cell),
-        _build_figure_field("loss", "loss", decimal_cell, "mean cross-entropy in nats"),
-        _build_timed_field(
+        _build_recorded_figure_field("top-5", "top5", share_cell),
+        _build_recorded_figure_field(
+            "loss", "loss", four_decimals_cell, "mean cross-entropy in nats"
+        ),
+        _build_latency_field(
             "images",
-            lambda item: count_cell(item.images or None, explain_missing_figure(item, "images")),
+            lambda item: count_cell(
+                item.scored_images or None, explain_missing_figure(item, "images")
+            ),
             note="that were read and scored",
         ),
         InferenceField(
@@ -229,7 +244,7 @@ def build_inference_table(
     columns: Sequence[Column],
     rows: Iterable[tuple[InferencePoint, Sequence[object]]],
     *,
-    is_complete: bool = False,
+    keep_empty_columns: bool = False,
 ) -> Table | None:
     """Return a table that begins with model and batch size; None if nothing else is known."""
     cells = [
@@ -241,52 +256,59 @@ def build_inference_table(
         for point, values in rows
     ]
     heads = [name_column("model"), Column("batch"), *columns]
-    drawn = build_table(caption, heads, cells, limit=ROWS_MAX, is_complete=is_complete)
+    drawn = build_table(
+        caption, heads, cells, max_rows=ROWS_MAX, keep_empty_columns=keep_empty_columns
+    )
     return drawn if drawn is not None and len(drawn.columns) > 2 else None
 
 
-def build_fields_table(
-    caption: str, points: Iterable[InferencePoint], *labels: str, is_complete: bool = False
+def build_inference_fields_table(
+    caption: str, points: Iterable[InferencePoint], *labels: str, keep_empty_columns: bool = False
 ) -> Table | None:
     """Return a table of the fields with these labels, one row per point."""
     fields = [FIELDS[label] for label in labels]
     rows = ((point, [field.read(point) for field in fields]) for point in points)
     return build_inference_table(
-        caption, [field.column for field in fields], rows, is_complete=is_complete
+        caption, [field.column for field in fields], rows, keep_empty_columns=keep_empty_columns
     )
 
 
-def is_timed_inference(study: Study) -> bool:
+def is_timed_image_inference(study: Study) -> bool:
     """Return whether the study is inference over images, with times of its batches."""
-    return not study.is_foreign and any(measure_latency(run) is not None for run in study.runs)
+    return not study.is_foreign and any(
+        compute_image_inference_latency(run) is not None for run in study.runs
+    )
 
 
 def list_inference_findings(runs: Iterable[Run]) -> list[Finding]:
     """Return the findings of all quantities that the steps of the runs give; empty if no run is
     inference over images."""
     runs = list(runs)
-    timed = group_by(pick_least_profiled(list_latencies(runs)), lambda item: item.model)
+    timed = group_by(
+        pick_least_slowed_latency_per_batch(list_image_inference_latencies(runs)),
+        lambda item: item.model,
+    )
     texts = (
-        *judge_if_cpu_was_idle(judge_throughput, timed, runs),
-        *judge_if_cpu_was_idle(judge_latency, timed, runs),
-        *judge_accuracy(timed),
-        *judge_unreadable_images(timed),
+        *judge_unless_cpu_was_busy(describe_throughput, timed, runs),
+        *judge_unless_cpu_was_busy(describe_latency, timed, runs),
+        *describe_accuracy(timed),
+        *describe_unreadable_images(timed),
     )
     return [Finding(text, "inference") for text in dict.fromkeys(texts)]
 
 
-def judge_if_cpu_was_idle(
+def judge_unless_cpu_was_busy(
     judge: Callable[[Timed], Iterator[str]], timed: Timed, runs: Iterable[Run]
 ) -> Iterator[str]:
     """Yield what ``judge`` says of the times, unless other programs kept the CPU busy."""
-    busy = explain_busy_cpu(runs)
+    busy = explain_cpu_contention(runs)
     if busy is None:
         yield from judge(timed)
     elif timed:
         yield f"Times of the models cannot be compared: {busy}."
 
 
-def join_facts_of_models(lead: str, facts: Sequence[str]) -> Iterator[str]:
+def join_as_many_facts_as_fit(lead: str, facts: Sequence[str]) -> Iterator[str]:
     """Yield one sentence with as many models as fit; nothing without facts."""
     for number in range(len(facts), 0, -1):
         ending = " and others" if number < len(facts) else ""
@@ -296,7 +318,7 @@ def join_facts_of_models(lead: str, facts: Sequence[str]) -> Iterator[str]:
             return
 
 
-def judge_throughput(timed: Timed) -> Iterator[str]:
+def describe_throughput(timed: Timed) -> Iterator[str]:
     """Yield the fastest model, the most images per second of each, the batch size from which a
     larger one hardly pays, and what waits for images."""
     best = {
@@ -310,27 +332,27 @@ def judge_throughput(timed: Timed) -> Iterator[str]:
         rates = {item.batch: item.images_per_second for item in items}
         top, last = best[model].batch, max(rates)
         details = []
-        if steps := format_rate_range(best[model]):
+        if steps := format_images_per_second_range(best[model]):
             details.append(f"{steps} in {best[model].count} batches")
         if top != min(rates):
             details.append(f"{rates[top] / rates[min(rates)]:.1f}x batch {min(rates)}")
         ending = f" ({', '.join(details)})" if details else ""
         most.append(f"{model} {format_rate(rates[top])} at batch {top}{ending}")
         if len(rates) > 1:
-            since = find_largest_batch_with_throughput_gain(rates)
+            since = find_throughput_saturation_batch(rates)
             pays.append(f"{model} none up to {last}" if since == last else f"{model} {since}")
         real = [item for item in items if not item.synthetic]
-        worst = max(real, key=lambda item: item.load_share, default=None)
-        if worst is not None and worst.load_share >= WAITING_MIN:
-            waits.append(f"{model} {format_percent(worst.load_share)} at batch {worst.batch}")
+        worst = max(real, key=lambda item: item.data_load_share, default=None)
+        if worst is not None and worst.data_load_share >= WAITING_MIN:
+            waits.append(f"{model} {format_percent(worst.data_load_share)} at batch {worst.batch}")
             workers = max(workers, 2, (worst.workers or 0) * 2)
-    yield from join_facts_of_models("The most images/s are:", most)
+    yield from join_as_many_facts_as_fit("The most images/s are:", most)
     share = f"under {PAYS * 100:.0f}%"
-    yield from join_facts_of_models(
+    yield from join_as_many_facts_as_fit(
         f"A larger batch gives {share} more images/s from these batch sizes on:", pays
     )
     lead = f"Steps wait for images (--dataloader-workers {workers} loads more at once):"
-    yield from join_facts_of_models(lead, waits)
+    yield from join_as_many_facts_as_fit(lead, waits)
 
 
 def _compare_two_fastest_models(
@@ -342,7 +364,7 @@ def _compare_two_fastest_models(
         for item in (best, other)
     )
     fewest = min(best.count, other.count)
-    result = compare_samples(
+    result = compute_b_over_a_interval(
         *([[step / item.batch for step in item.steps]] for item in (best, other))
     )
     if isinstance(result, RatioInterval) and result.low <= 1 <= result.high:
@@ -362,7 +384,7 @@ def format_times_as_many(factor: float) -> str:
     return "about as many as" if factor < 1.05 else f"{factor:.1f} times as many as"
 
 
-def judge_latency(timed: Timed) -> Iterator[str]:
+def describe_latency(timed: Timed) -> Iterator[str]:
     """Yield the median latency of each model, and the most uneven one."""
     medians, uneven = [], []
     for model, items in timed.items():
@@ -374,7 +396,7 @@ def judge_latency(timed: Timed) -> Iterator[str]:
                 uneven.append(
                     (high / middle, f"{model} at batch {item.batch}: p95 is {format_time(high)}")
                 )
-    yield from join_facts_of_models("The median latency is:", medians)
+    yield from join_as_many_facts_as_fit("The median latency is:", medians)
     if uneven:
         factor, subject = max(uneven)
         ending = "; others vary too" if uneven[1:] else ""
@@ -389,7 +411,7 @@ def _describe_median_latency(item: InferenceLatency) -> str:
     return f"{median} at batch {item.batch} ({end}, {item.count} batches)"
 
 
-def judge_gpu_busy(
+def describe_gpu_busy_batches(
     points: Sequence[InferencePoint], busy: Sequence[ModelBusyBatch]
 ) -> Iterator[str]:
     """Yield the batch size from which on the GPU is busy, by each way that shows it."""
@@ -403,10 +425,10 @@ def judge_gpu_busy(
             gpus = max(gpus, *(p.gpu.gpus for p in points if p.model == item.model))
         mean = f" (mean of {gpus})" if gpus > 1 else ""
         lead = f"By {how}, the GPU{mean} is busy ({BUSY * 100:.0f}% or more) from batch:"
-        yield from join_facts_of_models(lead, facts)
+        yield from join_as_many_facts_as_fit(lead, facts)
 
 
-def judge_accuracy(timed: Timed) -> Iterator[str]:
+def describe_accuracy(timed: Timed) -> Iterator[str]:
     """Yield top-1 and top-5 of each model, and whether batch sizes differ on the same images."""
     facts, differing = [], []
     for model, items in timed.items():
@@ -417,24 +439,25 @@ def judge_accuracy(timed: Timed) -> Iterator[str]:
         low, high = first.top1_interval
         ends = (
             "interval unknown"
-            if first.too_wide
+            if first.top1_interval_too_wide
             else f"{format_percent(low)} to {format_percent(high)}"
         )
         also = f", top-5 {format_percent(top5)}" if top5 is not None else ""
         facts.append(
-            f"{model} {format_percent(first.top1 or 0)} ({ends}) of {first.images:,} images{also}"
+            f"{model} {format_percent(first.top1 or 0)} ({ends}) of {first.scored_images:,} "
+            f"images{also}"
         )
-        kinds = {(item.top1, item.images) for item in scored}
+        kinds = {(item.top1, item.scored_images) for item in scored}
         if len(kinds) > 1 and len({images for _, images in kinds}) == 1:
             differing.append(model)
-    yield from join_facts_of_models("The top-1 accuracy is:", facts)
+    yield from join_as_many_facts_as_fit("The top-1 accuracy is:", facts)
     lead = (
         "Top-1 differs between batch sizes on the same images, because kernels round differently:"
     )
-    yield from join_facts_of_models(lead, differing)
+    yield from join_as_many_facts_as_fit(lead, differing)
 
 
-def judge_unreadable_images(timed: Timed) -> Iterator[str]:
+def describe_unreadable_images(timed: Timed) -> Iterator[str]:
     """Yield how many images could not be read."""
     skipped = [
         int(item.figures.get("images_skipped") or 0) for items in timed.values() for item in items

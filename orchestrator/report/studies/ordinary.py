@@ -19,22 +19,24 @@ CHAPTERS = (*(chapter.key for chapter in chapters.CHAPTERS), *TITLES, "points", 
 """Sections that the ordinary page may have."""
 
 
-def build_page_sections_subject(runs: Sequence[Run]) -> StudySubject:
+def build_report_sections_study(runs: Sequence[Run]) -> StudySubject:
     """Return a chapter for each section of the page of these runs: "sweep", "operators" ..."""
     page = build_report_view(runs)
     groups = tuple(page.chapters)
     keys = dict.fromkeys(section.key for group in groups for section in group.chapters)
     return StudySubject(
-        {key: partial(build_section_chapter, groups, key) for key in keys},
+        {key: partial(build_chapter_from_section, groups, key) for key in keys},
         tuple(fact for group in groups[:1] for fact in group.properties if fact[0] != "origin"),
         {"title": page.title},
     )
 
 
-def build_section_chapter(groups: Sequence[View], key: str) -> View:
+def build_chapter_from_section(groups: Sequence[View], section_key: str) -> View:
     """Return the section of each run group, with the group's title in its captions if there
     are several."""
-    pairs = [(group, part) for group in groups for part in group.chapters if part.key == key]
+    pairs = [
+        (group, part) for group in groups for part in group.chapters if part.key == section_key
+    ]
 
     def caption_tables_by_group(read: Callable[[View], Sequence[Table]]) -> Iterator[Table]:
         for group, part in pairs:
@@ -51,6 +53,6 @@ def build_section_chapter(groups: Sequence[View], key: str) -> View:
             finding
             for group in groups
             for finding in group.findings
-            if isinstance(finding, Finding) and finding.evidence == key
+            if isinstance(finding, Finding) and finding.evidence == section_key
         ),
     )

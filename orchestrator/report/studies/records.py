@@ -74,7 +74,7 @@ class StudySubject:
 
 def assemble_study_view(
     kind: str,
-    content: Mapping[str, Any],
+    study_file: Mapping[str, Any],
     subjects: Mapping[str, StudySubject],
     *,
     missing: Sequence[tuple[str, str]] = (),
@@ -88,14 +88,14 @@ def assemble_study_view(
     texts = {name: text for item in items for name, text in item.words.items()}
     drawn = [
         chapter
-        for entry in content["chapters"]
+        for entry in study_file["chapters"]
         for chapter in _build_entry_chapters(entry, subjects, texts)
     ]
     chapters = [replace(chapter, findings=()) for chapter in drawn if _has_content(chapter)]
     keys = [chapter.key for chapter in chapters]
-    order = [*content.get("findings", ()), *(chapter.key for chapter in drawn)]
+    order = [*study_file.get("findings", ()), *(chapter.key for chapter in drawn)]
     findings = [
-        _shorten_finding(finding, chapter.key)
+        _convert_to_short_finding(finding, chapter.key)
         for chapter in sorted(drawn, key=lambda chapter: order.index(chapter.key))
         for finding in chapter.findings
     ]
@@ -111,7 +111,7 @@ def assemble_study_view(
         table = build_complete_table("", text_columns("quantity", "reason"), absent)
         chapters.append(View(NOT_IN_STUDY, tables=(table,), key="missing"))
     return View(
-        _fill_placeholders(content["title"], texts),
+        _fill_placeholders(study_file["title"], texts),
         (f"Origin of the numbers: {origin}.",) if origin else (),
         findings=tuple(by_text.values())[:MAX_FINDINGS],
         notes=(FILES, *(["To repeat this study:"] if command else [])),
@@ -136,9 +136,9 @@ def _fill_placeholders(text: str, texts: Mapping[str, str]) -> str:
         raise UsageError(f"'{text}': {error} is not known", f"Use {names}") from error
 
 
-def _shorten_finding(finding: Finding | str, key: str) -> Finding:
+def _convert_to_short_finding(finding: Finding | str, chapter_key: str) -> Finding:
     if isinstance(finding, str):
-        finding = Finding(finding, key)
+        finding = Finding(finding, chapter_key)
     return finding if len(finding.text) <= LONGEST else replace(finding, text=finding.first)
 
 
@@ -170,16 +170,16 @@ def collect_run_facts(runs: Sequence[Run]) -> dict[str, str]:
     facts = {
         "device": ", ".join(dict.fromkeys(device_names or [device.kind for device in devices])),
         "batch sizes": ", ".join(map(str, batches)),
-        "measured by": about.describe_tools(runs),
+        "measured by": about.describe_profiler_versions(runs),
     }
     for fact in ("option:data", "weights", "torch", "threads"):
         values = (run.report.environment.get(fact) for run in runs)
         facts[fact.removeprefix("option:")] = ", ".join(dict.fromkeys(filter(None, values)))
-    facts["date"] = about.find_first_day(runs)
+    facts["date"] = about.find_first_run_date(runs)
     return {name: value for name, value in facts.items() if value}
 
 
-def write_study_markdown(study: View, charts: Sequence[str]) -> str:
+def render_study_markdown(study: View, chart_file_names: Sequence[str]) -> str:
     """Return the study in short, without folded tables.
 
     charts: names of the files in the folder ``charts`` beside it, each starting with its
@@ -201,10 +201,12 @@ def write_study_markdown(study: View, charts: Sequence[str]) -> str:
         for chapter in study.chapters
     ]
     facts = (*study.facts, "1 multiply-add = 2 FLOPs.")
-    return documents.write_markdown(replace(study, facts=facts, chapters=chapters), 1, charts)
+    return documents.write_markdown(
+        replace(study, facts=facts, chapters=chapters), 1, chart_file_names
+    )
 
 
-def list_csv_files(study: View) -> Iterator[tuple[str, Iterable[str]]]:
+def render_tables_as_csv_files(study: View) -> Iterator[tuple[str, Iterable[str]]]:
     """Yield the name of the file and the lines of every table: full values in the units of the
     head; empty where unknown."""
     for chapter in study.chapters:

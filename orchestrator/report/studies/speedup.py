@@ -60,7 +60,7 @@ class TrainedNetworks:
         return keyed
 
 
-def build_speedup_subject(
+def build_speedup_study(
     speedups: Sequence[NetworkSpeedup],
     networks: Mapping[str, Mapping[int | None, Sequence[Arm]]],
     missing: Sequence[tuple[str, str]],
@@ -75,7 +75,7 @@ def build_speedup_subject(
         if (complete := [run for run in arm.runs if run.status == "ok"])
     ]
     trained = TrainedNetworks(tuple(speedups), tuple(newest))
-    names = " and ".join(dict.fromkeys(map(parts.name_network, speedups)))
+    names = " and ".join(dict.fromkeys(map(parts.format_network_name, speedups)))
     failed, refused = [], []
     for speedup in speedups:
         failed += [f"{speedup.workload} on {label}: {reason}" for label, reason in speedup.failed]
@@ -108,25 +108,25 @@ def _list_training_facts(trained: TrainedNetworks) -> Iterator[tuple[str, str]]:
     yield "devices", "; ".join(devices)
 
 
-def build_answer_chapter(trained: TrainedNetworks) -> View:
+def build_speedup_summary_chapter(trained: TrainedNetworks) -> View:
     """Return how many times faster each device is, by epochs and by steps."""
     several = len({speedup.batch for speedup in trained.speedups}) > 1
     findings = [
-        parts.build_gain_sentence_finding(speedup, other, key, states_batch=several)
+        parts.build_speedup_finding(speedup, other, key, states_batch=several)
         for key, speedup in trained.speedups_by_chapter_key
         for other in speedup.comparisons
     ]
     for key, speedup in trained.speedups_by_chapter_key:
-        findings += [Finding(text, key) for text in _describe_amdahl_and_quality(speedup)]
+        findings += [Finding(text, key) for text in _describe_amdahl_and_time_to_quality(speedup)]
     return build_study_chapter(
         (parts.WHICH, parts.UNKNOWN),
-        tables=(parts.build_times_faster_table(trained.speedups),),
+        tables=(parts.build_speedup_factors_table(trained.speedups),),
         findings=findings,
     )
 
 
-def _describe_amdahl_and_quality(speedup: NetworkSpeedup) -> Iterator[str]:
-    name = parts.name_network(speedup)
+def _describe_amdahl_and_time_to_quality(speedup: NetworkSpeedup) -> Iterator[str]:
+    name = parts.format_network_name(speedup)
     for other in speedup.comparisons:
         best = next(iter(other.amdahl), None)
         if best is not None and best.gain.value >= GAIN_MIN:
@@ -165,26 +165,28 @@ def build_network_chapters(trained: TrainedNetworks) -> Iterator[View]:
             tables,
             folded,
             key=key,
-            title=_title_network(speedup),
+            title=_format_network_and_batch(speedup),
         )
 
 
-def _title_network(speedup: NetworkSpeedup) -> str:
-    return f"{parts.name_network(speedup)}, batch {speedup.batch}"
+def _format_network_and_batch(speedup: NetworkSpeedup) -> str:
+    return f"{parts.format_network_name(speedup)}, batch {speedup.batch}"
 
 
-def build_pies_chapter(trained: TrainedNetworks) -> View:
+def build_work_pie_charts_chapter(trained: TrainedNetworks) -> View:
     """Return kinds of work of each network on each device."""
     return build_study_chapter(
         charts=[
-            replace(chart, title=f"{_title_network(speedup)}: {chart.title.lower()}")
+            replace(chart, title=f"{_format_network_and_batch(speedup)}: {chart.title.lower()}")
             for number, speedup in enumerate(trained.speedups, 1)
-            for chart in charts.draw_work_charts(speedup, f"pies-{number}", pie=True)
+            for chart in charts.draw_work_and_memory_charts(
+                speedup, f"pies-{number}", uses_pies=True
+            )
         ]
     )
 
 
-def build_files_chapter(trained: TrainedNetworks) -> View:
+def build_trace_files_chapter(trained: TrainedNetworks) -> View:
     """Return the runs with their traces."""
     heads = [
         *text_columns("network", "device"),
@@ -205,8 +207,8 @@ def build_files_chapter(trained: TrainedNetworks) -> View:
 
 
 CHAPTERS: dict[str, Callable[[TrainedNetworks], View | Iterator[View]]] = {
-    "answer": build_answer_chapter,
+    "answer": build_speedup_summary_chapter,
     "networks": build_network_chapters,
-    "pies": build_pies_chapter,
-    "files": build_files_chapter,
+    "pies": build_work_pie_charts_chapter,
+    "files": build_trace_files_chapter,
 }

@@ -16,7 +16,11 @@ from collections.abc import Iterator
 
 from accuracy_lines import parser_for
 
-from perfctl.orchestrator.estimate.peers import COUNTERS, CounterResult, compare_with_counters
+from perfctl.orchestrator.estimate.peers import (
+    COUNTERS,
+    CounterResult,
+    compare_estimate_with_flop_counters,
+)
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.session import open_session
 from perfctl.orchestrator.estimate.sheets.reasons import UNEXPLAINED
@@ -62,7 +66,7 @@ def main() -> int:
     print(f"| model | GMAC | {' | '.join(counters)} |\n|---|---|{'---|' * len(counters)}")
     is_complete = True
     for model in options.models:
-        compared = compare_with_counters(open_session(Request(model)), 1, counters)
+        compared = compare_estimate_with_flop_counters(open_session(Request(model)), 1, counters)
         cells = [" ".join(describe_count(count)) for count in compared.counts]
         is_complete &= "NOT EXPLAINED" not in " ".join(cells)
         gmac = sum(compared.macs.values()) / 1e9

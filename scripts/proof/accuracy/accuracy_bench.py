@@ -21,10 +21,10 @@ from accuracy_steps import beside, by_factor, by_line, held_out, leaving_out, sp
 from bench_steps import convert_bench_point
 
 from perfctl.orchestrator.counts.hardware.machines import Machine, build_measured_device
-from perfctl.orchestrator.predict.efficiency import split_into_folds
-from perfctl.orchestrator.predict.fit import StepTable, build_step_table
+from perfctl.orchestrator.predict.efficiency import split_groups_into_folds
+from perfctl.orchestrator.predict.fit import StepTable, build_fit_arrays
 from perfctl.orchestrator.predict.operations import StepMeasurement
-from perfctl.orchestrator.predict.step_parts import compute_step_floor
+from perfctl.orchestrator.predict.step_parts import compute_step_floor_seconds
 from perfctl.parsers.own.bench import read_bench_points
 from perfctl.workloads.models.plan import plan_model
 
@@ -49,9 +49,9 @@ def measured(path: Path) -> tuple[list[StepMeasurement], Machine]:
 def lines(path: Path = DATA / "bench.json", seed: int = SEED) -> list[Line]:
     """The table's lines; another seed makes other folds."""
     records, machine = measured(path)
-    given = build_step_table(records, machine)
+    given = build_fit_arrays(records, machine)
     families = [record.case.family for record in records]
-    roof = np.array([compute_step_floor(record.case, machine) for record in records])
+    roof = np.array([compute_step_floor_seconds(record.case, machine) for record in records])
     macs = np.array([record.case.forward_macs_of_batch for record in records])
     models = len(set(given.groups))
     print(
@@ -72,7 +72,7 @@ def _baselines(given: StepTable, macs: Any, roof: Any, split: Any) -> str:
 
 
 def _by_model(given: StepTable, macs: Any, roof: Any, seed: int) -> list[Line]:
-    split = list(split_into_folds(given.groups, 5, seed))
+    split = list(split_groups_into_folds(given.groups, 5, seed))
     found = held_out(given, split)
     errors, covered = found.errors(given.seconds), found.coverage(given.seconds)
     median, high = float(np.median(errors)), float(np.quantile(errors, 0.9))

@@ -33,12 +33,16 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from perfctl.orchestrator.estimate.memory import find_memory_peak, round_block, summarize_memory
+from perfctl.orchestrator.estimate.memory import (
+    find_memory_peak,
+    round_up_to_block_bytes,
+    summarize_memory,
+)
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.session import open_session
 from perfctl.records.paper import GpuChoices, MemoryTrace, TensorAllocation
 from perfctl.workloads.tracing.gradients import iterate_tensors
-from perfctl.workloads.tracing.recorder import make_inputs, make_optimizer, trace_step
+from perfctl.workloads.tracing.recorder import make_optimizer, make_zero_inputs, trace_step
 
 PEAKS = Path(__file__).with_name("memory_peaks.csv")
 UNITS = {"MiB": 1 << 20, "GiB": 1 << 30, "GB": 10**9}
@@ -216,7 +220,7 @@ def estimated(row: dict[str, str]) -> int:
 def model_bytes(found: MemoryTrace) -> int:
     """Parameters and buffers, in blocks."""
     return sum(
-        round_block(one.bytes)
+        round_up_to_block_bytes(one.bytes)
         for one in found.allocations
         if one.category in ("parameter", "buffer")
     )
@@ -286,7 +290,7 @@ def on_cpu() -> bool:
         for _ in range(2):  # a fresh model each: the first one keeps its optimizer's state
             session = open_session(Request(name, shapes, optimizer=optimizer, device="cpu"))
             source = session.source
-            inputs = make_inputs(
+            inputs = make_zero_inputs(
                 [shape.insert_batch(batch) for shape in session.facts.inputs],
                 [one.dtype for one in session.facts.inputs],
                 "cpu",
@@ -294,7 +298,7 @@ def on_cpu() -> bool:
             held: tuple[Any, ...] = ()
             loss = None
             if source.loss is not None and source.target is not None:
-                held = make_inputs([(batch, *source.target[0])], [source.target[1]], "cpu")
+                held = make_zero_inputs([(batch, *source.target[0])], [source.target[1]], "cpu")
                 loss = partial(_with_target, source.loss, held[0])
             given.append((source.model, inputs, loss, held))
         theirs = tracked(*given[0], optimizer)

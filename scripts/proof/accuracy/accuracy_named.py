@@ -268,7 +268,7 @@ class Row:
 
 def inputs_of(session: Session, batch: int) -> tuple[Any, ...]:
     shapes = session.facts.inputs
-    return recorder.make_inputs(
+    return recorder.make_zero_inputs(
         [shape.insert_batch(batch) for shape in shapes], [shape.dtype for shape in shapes], "meta"
     )
 

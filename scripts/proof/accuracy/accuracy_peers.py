@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD, find_formula
-from perfctl.orchestrator.estimate.flops.formulas import convert_to_real_flops
+from perfctl.orchestrator.estimate.flops.formulas import adjust_complex_and_integer_work
 from perfctl.orchestrator.estimate.step import Estimate
 from perfctl.workloads.tracing import operations
 from perfctl.workloads.tracing.gradients import iterate_tensors
@@ -44,7 +44,7 @@ class Beside(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = str(getattr(func, "_overloadpacket", func))
-        result = operations.run_operator(func, name, args, kwargs or {})
+        result = operations.run_operator_or_meta_substitute(func, name, args, kwargs or {})
         bare = name.partition(".")[2]
         if bare == "convolution_backward" and args[9] > 1 and args[10][1]:
             gradient, data, weight = args[:3]
@@ -92,7 +92,7 @@ def unknown_to_torch(found: Estimate) -> dict[str, tuple[int, int]]:
         if formula is None or "missed" in op.attributes or _known(op.op):
             continue
         for part in formula(op):
-            if macs := convert_to_real_flops(op, part).macs:
+            if macs := adjust_complex_and_integer_work(op, part).macs:
                 flops.setdefault(op.op, [0, 0])[part.direction in BACKWARD] += 2 * macs * op.calls
     return {name: (both[0], both[1]) for name, both in flops.items()}
 

@@ -43,11 +43,11 @@ from scipy.stats import beta
 from perfctl.orchestrator.predict import published
 from perfctl.orchestrator.predict.published import (
     ShippedFit,
-    compute_interval_width,
-    list_unmeasured_device_facts,
+    compute_device_interval_factor,
+    list_device_facts_beyond_fit,
     strip_memory_size,
 )
-from perfctl.orchestrator.predict.step_parts import compute_step_floor
+from perfctl.orchestrator.predict.step_parts import compute_step_floor_seconds
 
 HEADING = (
     f"{'':91}{'':>12}{'median error of others':>40}\n"
@@ -84,7 +84,7 @@ def _errors(given: Sequence[Row], seconds: Callable[[Row], float]) -> np.ndarray
 
 
 def _roofline(given: Sequence[Row]) -> np.ndarray:
-    return _errors(given, lambda row: compute_step_floor(row.case, row.machine))
+    return _errors(given, lambda row: compute_step_floor_seconds(row.case, row.machine))
 
 
 def _gmacs(given: Sequence[Row], through: Sequence[Row]) -> np.ndarray:
@@ -147,7 +147,7 @@ def lines(every: Sequence[Row], fit: ShippedFit, found: HeldOut) -> Iterator[Lin
         ]
 
     def whole(row: Row) -> float:
-        return published.predict_published_step(fit, row.case, row.machine).seconds
+        return published.predict_step_by_published_fit(fit, row.case, row.machine).seconds
 
     judges = [row for row in every if not row.may_fit]
     resnets = [row for row in judges if row.case.training and "resnet50" in row.case.model]
@@ -179,7 +179,7 @@ def lines(every: Sequence[Row], fit: ShippedFit, found: HeldOut) -> Iterator[Lin
         "one sample, inference, host by left-out GPU",
         singles,
         lambda row: (
-            published.predict_published_step(hosts[chip(row)], row.case, row.machine).seconds
+            published.predict_step_by_published_fit(hosts[chip(row)], row.case, row.machine).seconds
         ),
         0.30,
     )
@@ -207,7 +207,7 @@ def cpu_lines(given: Sequence[Row]) -> list[Line]:
     found = cpu_held_out(given)
     fit = cpu_fitted(given, found)
     inside = [
-        _inside(row, found[id(row)], compute_interval_width(fit, row.case, row.machine))
+        _inside(row, found[id(row)], compute_device_interval_factor(fit, row.case, row.machine))
         for row in given
     ]
     widths = f"factor to its ends {exp(fit.spread['known iV']):.2f}, from these very errors"
@@ -235,7 +235,7 @@ def _not_learned(
     their chip's."""
     mine = [row for row in every if not teaches(row) and not row.case.compiled]
     ranges = {
-        id(row): published.predict_published_step(
+        id(row): published.predict_step_by_published_fit(
             hosts[chip(row)] if single(row) else fit, row.case, row.machine
         )
         for row in mine
@@ -287,7 +287,7 @@ def _disagreements(every: Sequence[Row], fit: ShippedFit) -> Iterator[Line]:
         yield line(
             "  from this fit, which learned some of them",
             mine,
-            lambda row: published.predict_published_step(fit, row.case, row.machine).seconds,
+            lambda row: published.predict_step_by_published_fit(fit, row.case, row.machine).seconds,
             None,
         )
 
@@ -327,10 +327,15 @@ def _years(every: Sequence[Row], found: HeldOut) -> Iterator[Line]:
                 continue
             fit = as_published(learn(before, made), before, {}, spread_of(before, found))
             seconds = {
-                id(row): published.predict_gpu_seconds(fit, row.case, row.machine) for row in mine
+                id(row): published.predict_device_step_seconds(fit, row.case, row.machine)
+                for row in mine
             }
             inside = [
-                _inside(row, seconds[id(row)], compute_interval_width(fit, row.case, row.machine))
+                _inside(
+                    row,
+                    seconds[id(row)],
+                    compute_device_interval_factor(fit, row.case, row.machine),
+                )
                 for row in mine
             ]
             one = line(
@@ -364,7 +369,9 @@ def _coverage(every: Sequence[Row], fit: ShippedFit, found: HeldOut) -> list[Lin
     the judges."""
     taught = [row for row in every if teaches(row)]
     inside = [
-        _inside(row, found.known[id(row)], compute_interval_width(fit, row.case, row.machine))
+        _inside(
+            row, found.known[id(row)], compute_device_interval_factor(fit, row.case, row.machine)
+        )
         for row in taught
     ]
     widths = ", ".join(f"{name} {exp(half):.2f}" for name, half in fit.spread.items())
@@ -386,7 +393,7 @@ def _coverage(every: Sequence[Row], fit: ShippedFit, found: HeldOut) -> list[Lin
         if not row.may_fit and row.case.training and "resnet50" in row.case.model
     ]
     spans = [
-        (published.predict_published_step(fit, row.case, row.machine), row.seconds)
+        (published.predict_step_by_published_fit(fit, row.case, row.machine), row.seconds)
         for row in resnets
     ]
     held = sum(span.low <= seconds <= span.high for span, seconds in spans)
@@ -402,7 +409,7 @@ def _coverage(every: Sequence[Row], fit: ShippedFit, found: HeldOut) -> list[Lin
     judged: dict[str, list[bool]] = defaultdict(list)
     for row in every:
         if not row.may_fit:
-            predicted = published.predict_published_step(fit, row.case, row.machine)
+            predicted = published.predict_step_by_published_fit(fit, row.case, row.machine)
             judged[chip(row)].append(predicted.low <= row.seconds <= predicted.high)
     everything = [one for those in judged.values() for one in those]
     each = ", ".join(
@@ -433,7 +440,9 @@ def _without(
         spread=fit.spread | spread,
     )
     inside = [
-        _inside(row, found.new[id(row)], compute_interval_width(rest, row.case, row.machine))
+        _inside(
+            row, found.new[id(row)], compute_device_interval_factor(rest, row.case, row.machine)
+        )
         for row in mine
     ]
     share, modules = float(np.mean(inside)), [row.module for row in mine]
@@ -443,7 +452,7 @@ def _without(
         "possible"
     )
     beyond = sorted(
-        {said for row in mine for said in list_unmeasured_device_facts(rest, row.machine)}
+        {said for row in mine for said in list_device_facts_beyond_fit(rest, row.machine)}
     )
     holds = 0.85 <= share <= 0.95
     too_few = not holds and least <= 0.95 and most >= 0.85

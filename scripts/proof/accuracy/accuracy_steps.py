@@ -10,7 +10,7 @@ import numpy as np
 from accuracy_lines import percent
 
 from perfctl.orchestrator.predict import efficiency
-from perfctl.orchestrator.predict.fit import HEADROOM, StepTable, fit_step_table
+from perfctl.orchestrator.predict.fit import HEADROOM, StepTable, fit_part_costs_and_efficiency
 
 Folds = Sequence[tuple[Any, Any]]
 """(places to learn from, places held out)."""
@@ -57,7 +57,7 @@ def held_out(given: StepTable, folds: Folds) -> Found:
     count = len(given.seconds)
     found = Found(*(np.zeros(count) for _ in range(3)), np.ones(count, dtype=bool))
     for train, test in folds:
-        costs, fitted = fit_step_table("held out", only(given, train))
+        costs, fitted = fit_part_costs_and_efficiency("held out", only(given, train))
         floors = np.maximum(given.parts[test] @ np.array(costs), 1e-9) * HEADROOM
         for place, one in zip(
             test, efficiency.predict_seconds(fitted, given.rows[test], floors), strict=True

@@ -31,10 +31,10 @@ from accuracy_steps import beside, by_boosting, by_factor, by_line, held_out, sp
 from published_rows import KEPT, Traces
 
 from perfctl.orchestrator.counts.hardware.machines import find_device
-from perfctl.orchestrator.predict.efficiency import split_into_folds
-from perfctl.orchestrator.predict.fit import build_step_table
+from perfctl.orchestrator.predict.efficiency import split_groups_into_folds
+from perfctl.orchestrator.predict.fit import build_fit_arrays
 from perfctl.orchestrator.predict.operations import HEAVY, StepMeasurement, StepSpec
-from perfctl.orchestrator.predict.step_parts import compute_step_floor
+from perfctl.orchestrator.predict.step_parts import compute_step_floor_seconds
 
 FILE = "benchmark-train-amp-{}-pt112-cu113-rtx3090.csv"
 SEED = 3
@@ -104,10 +104,10 @@ def _lines(
     modules: list[str], found: list[StepMeasurement], layout: str, published_rows: int, aim: bool
 ) -> list[Line]:
     machine = find_device("RTX 3090").machine
-    given = build_step_table(found, machine, modules)
+    given = build_fit_arrays(found, machine, modules)
     seconds = given.seconds
-    split = list(split_into_folds(modules, 5, SEED))
-    roof = np.array([compute_step_floor(record.case, machine) for record in found])
+    split = list(split_groups_into_folds(modules, 5, SEED))
+    roof = np.array([compute_step_floor_seconds(record.case, machine) for record in found])
     batches = np.array([float(record.case.batch) for record in found])
     macs = np.array([record.case.forward_macs_of_batch for record in found])
     figures = [

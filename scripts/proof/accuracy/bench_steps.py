@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from perfctl.orchestrator.counts.hardware.machines import format_machine_name
-from perfctl.orchestrator.predict.operations import StepMeasurement, StepSpec, list_plan_operations
+from perfctl.orchestrator.predict.operations import (
+    StepMeasurement,
+    StepSpec,
+    list_plan_forward_operations,
+)
 from perfctl.records.bench import BenchPoint
 from perfctl.records.paper import Plan
 
@@ -23,7 +27,7 @@ def convert_bench_point(point: BenchPoint, plan: Plan) -> StepMeasurement:
         case=StepSpec(
             model=point.model,
             family=point.family,
-            works=list_plan_operations(plan),
+            works=list_plan_forward_operations(plan),
             batch=point.batch,
             training=training,
             precision=point.precision,

@@ -32,8 +32,8 @@ from scipy.optimize import nnls
 from scipy.stats import t as student
 
 from perfctl.orchestrator.predict import published
-from perfctl.orchestrator.predict.efficiency import split_into_folds
-from perfctl.orchestrator.predict.operations import get_element_bytes
+from perfctl.orchestrator.predict.efficiency import split_groups_into_folds
+from perfctl.orchestrator.predict.operations import get_activation_element_bytes
 from perfctl.orchestrator.predict.published import (
     COMPILED,
     FILE,
@@ -41,10 +41,10 @@ from perfctl.orchestrator.predict.published import (
     FORMAT,
     TRAINING_STARTS,
     ShippedFit,
-    classify_part,
-    find_regime,
+    classify_part_resource,
+    get_cost_regime,
     list_cost_terms,
-    list_part_amounts,
+    list_nonzero_part_amounts,
     strip_memory_size,
 )
 from perfctl.orchestrator.predict.step_parts import EXTRA, PARTS
@@ -147,7 +147,7 @@ def _prior(name: str) -> float:
     if first in EXTRA or first in ("issued", "power", "spilled", "overflow"):
         return 0.0
     counts = {"operations": 4.0, "tensors": 3.0, "step": 0.3}
-    return counts.get(first) or {"A": 1.2, "D": 2.0, "B": 1.1}[classify_part(name)]
+    return counts.get(first) or {"A": 1.2, "D": 2.0, "B": 1.1}[classify_part_resource(name)]
 
 
 def _scale(name: str) -> float:
@@ -165,7 +165,7 @@ class Learned:
 
 def columns(row: Row) -> list[tuple[str, str, str, float]]:
     """(cost, regime, class of factor, share of the step at cost 1)."""
-    held = dict(list_part_amounts(row.case))
+    held = dict(list_nonzero_part_amounts(row.case))
     sums: dict[tuple[str, str, str], float] = defaultdict(float)
     for term in list_cost_terms(row.case, row.machine):
         if term.place in held:
@@ -287,9 +287,9 @@ def compiled_of(given: Iterable[Row], fit: ShippedFit) -> dict[str, float]:
                 published.scale_fit_to_machine(eager, row.case, row.machine).rates,
                 dict.fromkeys(KINDS_COMPILED, 0.0),
             )
-            for place, amount in list_part_amounts(row.case):
+            for place, amount in list_nonzero_part_amounts(row.case):
                 sums[COMPILED[place]] += rates[place] * amount / row.seconds
-            by_size[get_element_bytes(row.case.precision)].append(list(sums.values()))
+            by_size[get_activation_element_bytes(row.case.precision)].append(list(sums.values()))
     found = dict(NOT_LEARNED)
     for size, each in by_size.items():
         shares, weights, factors = np.array(each), np.ones(len(each)), np.ones(len(KINDS_COMPILED))
@@ -321,7 +321,7 @@ def as_published(
     measured: dict[str, set[str]] = defaultdict(set)
     for row in given:
         measured[strip_memory_size(row.machine.name)].add(
-            find_regime(row.case, row.machine).make_part_key("A").removesuffix("l")
+            get_cost_regime(row.case, row.machine).make_cost_key("A").removesuffix("l")
         )
     watts = [row.machine.power_w for row in given if row.machine.power_w]
     sources = tuple(
@@ -347,7 +347,7 @@ def networks_of(given: Iterable[Row]) -> tuple[tuple[str, float, float, str], ..
     for row in given:
         macs = sum(work.calls * work.macs for work in row.case.works)
         held = sum(work.calls * (work.inputs + work.outputs) for work in row.case.works)
-        regime = find_regime(row.case, row.machine).make_part_key("A").removesuffix("l")
+        regime = get_cost_regime(row.case, row.machine).make_cost_key("A").removesuffix("l")
         where[row.case.model, float(f"{macs:.4g}"), float(f"{held:.4g}")].add(
             f"{strip_memory_size(row.machine.name)}/{regime}"
         )
@@ -366,7 +366,7 @@ def host_of(given: Iterable[Row], fit: ShippedFit) -> dict[str, float]:
     """
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in waiting(given, fit):
-        width = find_regime(row.case, row.machine).make_part_key("B").removesuffix("l")
+        width = get_cost_regime(row.case, row.machine).make_cost_key("B").removesuffix("l")
         found[width][chip(row)].append(an_operation(row))
     host = {}
     for width, devices in found.items():
@@ -387,13 +387,13 @@ def waiting(every: Iterable[Row], fit: ShippedFit) -> list[Row]:
     return [
         row
         for row in given
-        if published.predict_gpu_seconds(fit, row.case, row.machine) < 0.8 * row.seconds
+        if published.predict_device_step_seconds(fit, row.case, row.machine) < 0.8 * row.seconds
         and an_operation(row) < 2.0 * least[_host(row)]
     ]
 
 
 def _host(row: Row) -> tuple[str, str, int, int]:
-    return row.machine.name, row.source, row.year, get_element_bytes(row.case.precision)
+    return row.machine.name, row.source, row.year, get_activation_element_bytes(row.case.precision)
 
 
 def an_operation(row: Row) -> float:
@@ -417,7 +417,8 @@ def host_spread(given: Iterable[Row], fit: ShippedFit) -> float:
     for mine in hosts.values():
         others = replace(fit, host=host_of([row for row in bound if row not in mine], fit))
         errors = [
-            np.log(row.seconds / published.predict_host_seconds(others, row.case)) for row in mine
+            np.log(row.seconds / published.predict_host_launch_seconds(others, row.case))
+            for row in mine
         ]
         missed.append(float(np.mean(np.square(errors))))
     return round(float(student.ppf((1 + COVERED) / 2, len(missed) - 1) * np.mean(missed) ** 0.5), 4)
@@ -452,7 +453,7 @@ def held_out(every: Sequence[Row]) -> HeldOut:
     chips = sorted({chip(row) for row in taught})
     modules = [
         {taught[place].module for place in test}
-        for _, test in split_into_folds([row.module for row in taught], 5, 3)
+        for _, test in split_groups_into_folds([row.module for row in taught], 5, 3)
     ]
     # networks that have no eager row
     modules += [{row.module for row in compiled} - set().union(*modules)]
@@ -469,7 +470,7 @@ def held_out(every: Sequence[Row]) -> HeldOut:
             )
             for into, judged in ((found[place], taught), (found[place + 2], compiled)):
                 into |= {
-                    id(row): published.predict_gpu_seconds(fit, row.case, row.machine)
+                    id(row): published.predict_device_step_seconds(fit, row.case, row.machine)
                     for row in judged
                     if of(row) in held
                 }
@@ -485,7 +486,7 @@ def spread_of(every: Sequence[Row], found: HeldOut) -> dict[str, float]:
         for row in every:
             if id(row) in predicted:
                 missed = abs(np.log(predicted[id(row)] / row.seconds))
-                for key in (find_regime(row.case, row.machine).make_part_key("A"), "every"):
+                for key in (get_cost_regime(row.case, row.machine).make_cost_key("A"), "every"):
                     by[key][f"{chip(row)} {row.source}"].append(missed)
         for key in REGIMES:
             if len(by[key]) >= SOURCES_LEAST:
@@ -523,7 +524,7 @@ def fitted(every: Sequence[Row], found: HeldOut | None = None) -> ShippedFit:
     places = {
         (
             f"{strip_memory_size(row.machine.name)}/"
-            f"{find_regime(row.case, row.machine).make_part_key('A').removesuffix('l')}"
+            f"{get_cost_regime(row.case, row.machine).make_cost_key('A').removesuffix('l')}"
         )
         for row in compiled
     }
@@ -558,11 +559,11 @@ def compiled_widths(given: Sequence[Row], found: HeldOut) -> dict[str, float]:
 def cpu_held_out(given: Sequence[Row]) -> dict[int, float]:
     """Seconds of a CPU's rows by five fits, each without whole modules. Keys: id of a row."""
     made, found = dict[int, Any](), dict[int, float]()
-    for train, test in split_into_folds([row.module for row in given], 5, 3):
+    for train, test in split_groups_into_folds([row.module for row in given], 5, 3):
         rest = [given[place] for place in train]
         fit = as_published(learn(rest, made), rest, {}, NO_SPREAD)
         found |= {
-            id(row): published.predict_gpu_seconds(
+            id(row): published.predict_device_step_seconds(
                 replace(fit, kind="cpu", compiled={}), row.case, row.machine
             )
             for row in (given[place] for place in test)

@@ -28,8 +28,12 @@ from perfctl.orchestrator.counts.hardware.machines import (
     find_device,
     parse_device_spec,
 )
-from perfctl.orchestrator.predict.operations import Operation, StepSpec, list_operations
-from perfctl.orchestrator.predict.step_parts import get_peak_flops, merge_operations
+from perfctl.orchestrator.predict.operations import (
+    Operation,
+    StepSpec,
+    list_forward_operations_per_sample,
+)
+from perfctl.orchestrator.predict.step_parts import get_peak_flops_or_raise, merge_equal_operations
 from perfctl.workloads.tracing.recorder import trace_step
 
 HERE = Path(__file__).resolve().parent
@@ -135,7 +139,7 @@ def trace_one(name: str, size: int, mode: str = "") -> dict[str, Any] | None:
             model,
             (torch.empty(TRACED_AT, 3, size, size, device="meta"),),
             mode=MODES[mode],
-            grad=False,
+            runs_backward=False,
         )
         if seen.problem is None:
             return _found(type(model).__module__.rpartition(".")[2], model, seen.ops)
@@ -144,7 +148,7 @@ def trace_one(name: str, size: int, mode: str = "") -> dict[str, Any] | None:
 
 def _found(module: str, model: Any, ops: Iterable[Any]) -> dict[str, Any]:
     forward = _forward(ops)
-    works = merge_operations(list_operations(forward, TRACED_AT))
+    works = merge_equal_operations(list_forward_operations_per_sample(forward, TRACED_AT))
     parameters = sum(each.numel() for each in model.parameters())
     return {
         "module": module,
@@ -234,7 +238,9 @@ def traced(key: str) -> dict[str, Any] | None:
     sample = torch.ones(
         shape, dtype=torch.float32 if kind == "torchvision" else torch.long, device="meta"
     )
-    return _found(name, model, trace_step(model, (sample,), mode=MODES[mode], grad=False).ops)
+    return _found(
+        name, model, trace_step(model, (sample,), mode=MODES[mode], runs_backward=False).ops
+    )
 
 
 def key_of(model: str, size: int | str, training: bool, fused: bool = False) -> str:
@@ -493,7 +499,7 @@ def _is_fast_in(machine: Machine, precision: str) -> bool:
     """What a chip has no fast path for is refused, whether it was measured or not: fp16 on a GTX
     1080 Ti."""
     try:
-        get_peak_flops(machine, precision)
+        get_peak_flops_or_raise(machine, precision)
     except ValueError:
         return False
     return True

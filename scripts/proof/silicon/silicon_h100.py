@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from perfctl import parsers
 from perfctl.orchestrator.counts.derived.records import DerivedInstructions
-from perfctl.orchestrator.counts.derived.run import derive_launches
+from perfctl.orchestrator.counts.derived.run import derive_launch_instructions
 
 ROOT = Path(__file__).resolve().parents[3]
 DATA = ROOT / "tests/data/h100"
@@ -80,7 +80,7 @@ def launches() -> Iterator[Counted]:
         for counter in report.counters:
             values[counter.launch][counter.name] = counter.value or 0
         kernels = [kernel for kernel in report.kernels if kernel.layer is not None]
-        derived = derive_launches(
+        derived = derive_launch_instructions(
             [(kernel, (kernel.layer or "", kernel.direction or "")) for kernel in kernels],
             parsers.parse(folder / "workload.json").ops,
             CAPABILITY,

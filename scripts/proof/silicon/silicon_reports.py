@@ -24,7 +24,7 @@ from perfctl.orchestrator.counts.derived.records import (
     LaunchWork,
 )
 from perfctl.orchestrator.counts.derived.rules import derive_instructions
-from perfctl.orchestrator.counts.derived.tensor_cores import count_attention_tiles
+from perfctl.orchestrator.counts.derived.tensor_cores import count_attention_tiles_per_head
 from perfctl.orchestrator.counts.kernels.grids import GemmShape
 from perfctl.orchestrator.counts.kernels.names import recognise_kernel
 from perfctl.records.errors import ReportError
@@ -228,13 +228,17 @@ def _of_report(path: Path) -> Iterator[tuple[str, str, str, float | None, float,
     for kernel in list(report.kernels):
         mine = values.get(kernel.launch, {})
         flops = compute_kernel_flops(
-            mine, capability, name=kernel.name, sm_count=units, version=report.tool_version
+            mine,
+            capability,
+            kernel_name=kernel.name,
+            sm_count=units,
+            ncu_version=report.tool_version,
         )
         if flops.fp32.value is None and not flops.tensor.value:
             continue
         counted, _ = sums.add_counts_from_rates(mine, units)
         ffma, scale = (
-            sums.read_sm_metric(counted, sums.make_instruction_counter_name(name))
+            sums.read_sm_or_smsp_metric(counted, sums.make_instruction_counter_name(name))
             for name in ("ffma", "fmul")
         )
         told, shape, note = _derived(path.name, kernel, scale)
@@ -298,7 +302,7 @@ def _own_flash() -> tuple[DerivedInstructions, str, str]:
     the counter.
     """
     side = 64
-    tiles = count_attention_tiles(FLASH, side, side, True)
+    tiles = count_attention_tiles_per_head(FLASH, side, side, True)
     done = 2 * FLASH.heads * tiles * side * side * 2 * FLASH.width
     rule = (
         f"{FLASH.heads} heads x {tiles} tiles that the mask leaves x {side} x {side} x "

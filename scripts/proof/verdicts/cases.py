@@ -31,7 +31,7 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[3]))
 
-from perfctl.orchestrator.estimate.flops.engine import count_layer_calls
+from perfctl.orchestrator.estimate.flops.engine import build_layer_calls_with_flops
 from perfctl.orchestrator.ledger.analysis import Analysis, analyse_study
 from perfctl.orchestrator.ledger.causes.rule import Cause
 from perfctl.orchestrator.ledger.prepared import group_into_studies
@@ -154,7 +154,7 @@ class Cases:
             ]
             shapes = tuple(ops(batch) if callable(ops) else ops)
             report = replace(run.report, ops=shapes, counters=counters, kernels=kernels)
-            run = replace(run, report=report, layer_calls=count_layer_calls(shapes))
+            run = replace(run, report=report, layer_calls=build_layer_calls_with_flops(shapes))
             self.runs[name].append(run)
 
     def print_rows(

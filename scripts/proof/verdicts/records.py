@@ -6,7 +6,7 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 
-from perfctl.orchestrator.estimate.flops.engine import count_layer_calls
+from perfctl.orchestrator.estimate.flops.engine import build_layer_calls_with_flops
 from perfctl.records.report import Counter, Device, Gap, Kernel, Report, Step, Summary
 from perfctl.records.run import Run
 from scripts.proof.verdicts.effects import FUSED, Effect
@@ -168,7 +168,7 @@ def make_run(
         artifact=artifact,
         artifact_sha256=None,
         report=report,
-        layer_calls=count_layer_calls(ops),
+        layer_calls=build_layer_calls_with_flops(ops),
         command=command,
     )
 

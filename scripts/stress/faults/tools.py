@@ -78,7 +78,7 @@ def _judged(
         )  # nsys that was killed before may have left its lock
         between(request)
     scene.nothing_left()
-    return profiler.judge(request, tuple(outcomes)), outcomes, request
+    return profiler.determine_run_status(request, tuple(outcomes)), outcomes, request
 
 
 def _is(

@@ -277,10 +277,10 @@ def snapshot(source: Path, target: Path, random: Random) -> list[str]:
         notes = [of_bytes(data, random)]
     else:
         from perfctl.parsers.common.plain_pickle import (
-            read_plain_pickle,  # runs nothing of the file
+            read_plain_pickle_and_step_count,  # runs nothing of the file
         )
 
-        tree, _ = read_plain_pickle(source, "fuzz", "")
+        tree, _ = read_plain_pickle_and_step_count(source, "fuzz", "")
         notes = [value_in(tree, random) for _ in range(random.choice((1, 1, 3)))]
         if random.random() < 0.05:
             tree["segments"].append(tree)

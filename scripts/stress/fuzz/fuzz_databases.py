@@ -198,7 +198,7 @@ def of_archive(path: Path) -> Snapshot:
     if not archives.is_archive(path):
         raise ReportError(path, "archive", "no archive", "")
     with tempfile.TemporaryDirectory() as folder:
-        archives.unpack_report_archive(
+        archives.unpack_archive_and_count_skipped(
             path, Path(folder), archives.UnpackingBudget(path.stat().st_size)
         )
         found = [one for one in sorted(Path(folder).rglob("*")) if one.is_file()]
@@ -249,7 +249,7 @@ def in_forks() -> None:
                 path, "ncu", f"the report is damaged: the reader ended with {code}", "Copy it again"
             )
 
-    rep._read_results_in_process = read
+    rep._read_results_in_subprocess = read
 
 
 class Slow(BaseException):

@@ -11,7 +11,7 @@ from perfctl.orchestrator.compare.gate import (
     JudgedQuantity,
     QuantityPlace,
 )
-from perfctl.orchestrator.report.gate import build_outcomes_view, write_gate_headline
+from perfctl.orchestrator.report.gate import build_gate_outcomes_view, write_gate_headline
 
 
 def rows(verdict, count):
@@ -61,7 +61,7 @@ def test_a_new_layer_is_listed_once_with_its_value():
         for batch in (16, 8)
     ]
     outcome = GateOutcome("net", (step, *layers))
-    (table,) = build_outcomes_view([outcome]).tables
+    (table,) = build_gate_outcomes_view([outcome]).tables
     (row,) = table.rows
     assert row[1].text.startswith("s, batch 16, extra forward, flops: 320, not in the baseline")
     assert write_gate_headline([outcome]).endswith(

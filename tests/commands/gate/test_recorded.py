@@ -11,10 +11,10 @@ from perfctl.orchestrator.compare.gate import (
     NOT_JUDGED,
     TIME,
     WORSE,
-    append_sessions_to_baseline,
+    append_new_session_if_unchanged,
     judge_against_baseline,
 )
-from perfctl.orchestrator.compare.gate_quantities import measure_runs
+from perfctl.orchestrator.compare.gate_quantities import collect_run_quantities
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT, Device, Step, Summary
 from scripts.proof.gate_trials import MLP, ROWS, TILE, gpu_step
 from tests.make import synthetic
@@ -36,14 +36,14 @@ def on_cpu(took, model="", **shares):
     facts = run.report.environment | ({"cpu_model": model} if model else {})
     steps = (Step(0, "step", None, took),)
     report = replace(run.report, kernels=[], ops=(), steps=steps, summaries=said, environment=facts)
-    return measure_runs([replace(run, device=Device("AMD EPYC", "cpu"), report=report)])
+    return collect_run_quantities([replace(run, device=Device("AMD EPYC", "cpu"), report=report)])
 
 
 def six_sessions(model="", **shares):
     """Of a step that takes from 5000 to 5005 ns."""
     held = on_cpu(STEP_NS, model, **shares)
     for more in range(1, 6):
-        held = append_sessions_to_baseline(held, on_cpu(STEP_NS + more, model, **shares), {})
+        held = append_new_session_if_unchanged(held, on_cpu(STEP_NS + more, model, **shares), {})
     return held
 
 
@@ -59,7 +59,7 @@ def times(found):
 
 
 def test_counters_of_a_launch_are_held_by_layer_and_of_the_step():
-    held = measure_runs([gpu_step(True)]).places
+    held = collect_run_quantities([gpu_step(True)]).places
     executed = [ROWS * out * (2 * inside + 1) for inside, out in pairwise(MLP)]
     moved = [4 * (ROWS * inside + inside * out + ROWS * out) for inside, out in pairwise(MLP)]
     of_layers = [values for place, values in held.items() if place.layer]
@@ -79,8 +79,8 @@ def test_a_kernel_that_no_longer_fits_its_rule_is_unknown_and_not_better():
     """Its grid became twice as wide: what it executes cannot be derived, and its threads are twice
     as many."""
     run = gpu_step(False)
-    before = measure_runs([run])
-    after = measure_runs([grid(run, "fc2", grid_x=2 * MLP[2] // TILE[0])])
+    before = collect_run_quantities([run])
+    after = collect_run_quantities([grid(run, "fc2", grid_x=2 * MLP[2] // TILE[0])])
     verdicts = {
         row.quantity: row.result
         for row in judge_against_baseline("mlp", before, after, {}).rows
@@ -94,7 +94,7 @@ def test_a_kernel_that_no_longer_fits_its_rule_is_unknown_and_not_better():
 def test_what_was_not_counted_is_said():
     run = gpu_step(True)
     without = [one for one in run.report.counters if "dram" in one.name]
-    found = measure_runs([synthetic.with_report(run, counters=without)])
+    found = collect_run_quantities([synthetic.with_report(run, counters=without)])
     assert {name.rpartition(": ")[2] for name in found.unknown} == {"counted_flops"}
 
 
@@ -104,7 +104,7 @@ def test_times_of_a_cpu_that_others_kept_busy_are_not_judged_and_leave_the_sessi
     row = of_the_step(held, busy)
     assert row.result == NOT_JUDGED and "threads waited for a core in 87%" in row.reason
     assert not judge_against_baseline("net", held, busy, {}).undecided
-    assert times(append_sessions_to_baseline(held, busy, {})) == [
+    assert times(append_new_session_if_unchanged(held, busy, {})) == [
         tuple(STEP_NS + one for one in range(6))
     ]
 
@@ -119,7 +119,7 @@ def test_processors_of_one_name_are_not_one_machine():
         row = of_the_step(held, other)
         assert row.result == NOT_JUDGED
         assert f"cpu_model: {first} before, {said} now" in row.reason
-    assert times(append_sessions_to_baseline(held, now, {})) == [(2.0 * STEP_NS,)], (
+    assert times(append_new_session_if_unchanged(held, now, {})) == [(2.0 * STEP_NS,)], (
         "sessions begin anew"
     )
 
@@ -129,4 +129,4 @@ def test_threads_that_wait_for_each_other_alone_and_runs_of_a_gpu_are_judged():
     assert of_the_step(six_sessions(), crowded).result == WORSE
     run = gpu_step(False)
     said = (Summary(CPU_WAIT, 0.9, "ratio"), Summary(CPU_OTHERS, 0.9, "ratio"))
-    assert times(measure_runs([synthetic.with_report(run, summaries=said)]))
+    assert times(collect_run_quantities([synthetic.with_report(run, summaries=said)]))

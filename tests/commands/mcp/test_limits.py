@@ -170,12 +170,12 @@ def test_the_server_ends_with_its_input_or_with_ctrl_c(store, how, code, said):
 def test_without_the_extra_one_line_says_how_to_get_it(store, monkeypatch):
     monkeypatch.setattr(mcp, "is_package_importable", lambda name: False)
     with pytest.raises(PerfctlError, match=r"pip install 'perfctl\[mcp\]'"):
-        mcp.check_sdk_and_store(store)
+        mcp.raise_if_sdk_store_missing(store)
 
 
 def test_a_store_that_is_not_there_is_an_error_at_the_start(tmp_path):
     with pytest.raises(PerfctlError, match="no results database found"):
-        mcp.check_sdk_and_store(tmp_path / "none.db")
+        mcp.raise_if_sdk_store_missing(tmp_path / "none.db")
 
 
 def test_a_line_that_is_no_message_is_answered_with_an_error(store):

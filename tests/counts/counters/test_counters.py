@@ -10,7 +10,7 @@ from tests.make.tables import table
 def test_half_precision_on_the_tensor_pipe_is_not_called_zero_unless_the_kernel_has_no_halves(name):
     """ptxas puts single half-precision multiply-adds for sm_80 there, as it does constants."""
     values = ZEROS | ops(ffma=1000, hfma=3200) | {PIPE: 100}
-    found = compute_kernel_flops(values, "8.0", name=name)
+    found = compute_kernel_flops(values, "8.0", kernel_name=name)
     assert (found.fp16.value, found.fp16.state) == (None, "not_available")
     assert f"0 to {2 * 3200:,} FLOPs" in (found.fp16.reason or "")
     assert (found.total.value, found.total.missing, found.tensor.value) == (2000, ("fp16",), 0)

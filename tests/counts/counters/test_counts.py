@@ -15,13 +15,13 @@ def test_the_major_number_of_a_compute_capability(capability, major):
 
 
 def test_a_sum_of_the_sm_is_taken_before_one_of_its_parts():
-    assert sums.read_sm_metric({"sm__a.sum": 5, "smsp__a.sum": 6}, "a.sum") == 5
-    assert sums.read_sm_metric({"sm__a.sum": 0, "smsp__a.sum": 6}, "a.sum") == 0
-    assert sums.read_sm_metric({"sm__a.sum": None, "smsp__a.sum": 6}, "a.sum") == 6
-    assert sums.read_sm_metric({"smsp__b.sum": 6}, "a.sum") is None
-    assert sums.has_sm_metric({"sm__a.sum": None}, "a.sum")
-    assert sums.has_sm_metric({"smsp__a.sum": None}, "a.sum")
-    assert not sums.has_sm_metric({"smsp__a.sum.per_second": 5}, "a.sum")
+    assert sums.read_sm_or_smsp_metric({"sm__a.sum": 5, "smsp__a.sum": 6}, "a.sum") == 5
+    assert sums.read_sm_or_smsp_metric({"sm__a.sum": 0, "smsp__a.sum": 6}, "a.sum") == 0
+    assert sums.read_sm_or_smsp_metric({"sm__a.sum": None, "smsp__a.sum": 6}, "a.sum") == 6
+    assert sums.read_sm_or_smsp_metric({"smsp__b.sum": 6}, "a.sum") is None
+    assert sums.has_sm_or_smsp_metric({"sm__a.sum": None}, "a.sum")
+    assert sums.has_sm_or_smsp_metric({"smsp__a.sum": None}, "a.sum")
+    assert not sums.has_sm_or_smsp_metric({"smsp__a.sum.per_second": 5}, "a.sum")
 
 
 @table(
@@ -143,7 +143,9 @@ def test_additions_alone_are_work_on_any_chip():
 
 def test_beside_moves_of_constants_only_additions_and_products_are_left():
     left_out = "HFMA2 moved constants and is not included"
-    none = sums.compute_fp16_flops(ops(hadd=0, hmul=0, hfma=99), "8.0", True, None, halves=False)
+    none = sums.compute_fp16_flops(
+        ops(hadd=0, hmul=0, hfma=99), "8.0", True, None, has_half_type=False
+    )
     assert (none.value, none.state, none.reason, none.rule) == (
         0,
         "counted",
@@ -151,7 +153,7 @@ def test_beside_moves_of_constants_only_additions_and_products_are_left():
         "HADD + HMUL",
     )
     some = sums.compute_fp16_flops(
-        ops(hadd=5, hmul=7, hfma=99), "8.0", True, "2025.1", halves=False
+        ops(hadd=5, hmul=7, hfma=99), "8.0", True, "2025.1", has_half_type=False
     )
     assert (some.value, some.state, some.reason, some.missing) == (
         24,
@@ -193,4 +195,4 @@ def test_tensor_instructions_that_are_all_moves_of_constants(
     values = ops(hfma=hfma) | {PIPE: pipe}
     if moves is not None:
         values["smsp__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum"] = moves
-    assert sums.has_only_constant_moves(values, capability) is phantom
+    assert sums.has_only_constant_move_instructions(values, capability) is phantom

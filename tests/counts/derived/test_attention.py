@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from perfctl.orchestrator.counts.derived.records import AttentionShape, Launch, LaunchWork
 from perfctl.orchestrator.counts.derived.rules import derive_instructions
-from perfctl.orchestrator.counts.derived.tensor_cores import count_attention_tiles
+from perfctl.orchestrator.counts.derived.tensor_cores import count_attention_tiles_per_head
 from tests.make.tables import table
 
 SHAPE = AttentionShape(batch=2, heads=4, queries=1000, keys=1000, width=64, value_width=64)
@@ -54,7 +54,7 @@ def brute(shape, m, n):
 @table("m n", [(128, 64), (64, 128), (64, 64), (192, 128)])
 def test_a_causal_mask_leaves_the_tiles_that_touch_it(queries, keys, m, n):
     shape = replace(SHAPE, queries=queries, keys=keys)
-    assert count_attention_tiles(shape, m, n, True) == brute(shape, m, n)
+    assert count_attention_tiles_per_head(shape, m, n, True) == brute(shape, m, n)
 
 
 SPLIT = (

@@ -7,7 +7,7 @@ import pytest
 
 from perfctl.orchestrator.counts.derived.records import Launch, LaunchWork
 from perfctl.orchestrator.counts.derived.rules import derive_instructions, describe_rule_error
-from perfctl.orchestrator.counts.derived.run import list_products
+from perfctl.orchestrator.counts.derived.run import list_gemm_conv_attention_work
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
 from tests.make.shapes import op
 from tests.make.tables import table
@@ -19,7 +19,7 @@ def forward(*sizes):
 
 def backward(source, weight, sides, **attributes):
     shapes = ((source[0], weight[0], *sides), source, weight)
-    return list_products(
+    return list_gemm_conv_attention_work(
         op("aten.convolution_backward", shapes, (), direction="backward", **attributes)
     )
 

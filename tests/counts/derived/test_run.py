@@ -7,7 +7,7 @@ import pytest
 
 from perfctl.orchestrator.counts.derived.pointwise import derive_pointwise_kernel
 from perfctl.orchestrator.counts.derived.records import Launch
-from perfctl.orchestrator.counts.derived.run import derive_launches
+from perfctl.orchestrator.counts.derived.run import derive_launch_instructions
 from perfctl.orchestrator.counts.kernels.names import recognise_kernel
 from perfctl.orchestrator.ledger.analysis import analyse_study
 from perfctl.orchestrator.ledger.prepared import group_into_studies
@@ -124,7 +124,7 @@ def test_a_reduction_belongs_to_the_product_before_it_in_its_layer():
         OpShape(layer, "Linear", "aten.addmm", "forward", shapes, ((40, 256),), (), {}, 0, 1, 0)
         for layer in ("fc1", "fc2")
     ]
-    found = derive_launches(launches, ops)
+    found = derive_launch_instructions(launches, ops)
     values = 64 * 256
     # its parts wait for the reduction, which adds the bias, too
     assert found[0].ffma == values * 256

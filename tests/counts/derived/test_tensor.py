@@ -8,8 +8,8 @@ from perfctl.orchestrator.counts.derived.records import Launch, LaunchWork
 from perfctl.orchestrator.counts.derived.rules import derive_instructions
 from perfctl.orchestrator.counts.derived.run import (
     collect_layer_work,
-    convert_to_counter_values,
-    convert_to_flops,
+    convert_instructions_to_counter_values,
+    convert_instructions_to_flops,
 )
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
 from perfctl.records.paper import OpShape
@@ -201,9 +201,9 @@ def test_tiles_fill_the_cluster_of_the_name_else_of_the_launch(name, m, n, clust
 def test_integer_products_are_operations_and_no_flops():
     derived = derive_instructions(Launch(INT8, (2, 2, 1)), LaunchWork(GemmShape(256, 256, 128)))
     assert derived is not None
-    assert convert_to_flops(derived).tensor.value == 0
+    assert convert_instructions_to_flops(derived).tensor.value == 0
     counter = "sm__ops_path_tensor_src_int8.sum"
-    assert convert_to_counter_values(derived) == {counter: 2 * 256 * 256 * 128}, (
+    assert convert_instructions_to_counter_values(derived) == {counter: 2 * 256 * 256 * 128}, (
         "as if it had been collected"
     )
 
@@ -232,7 +232,7 @@ def forward(shape):
 
 
 def of_input(shape, **sizes):
-    turned = replace(shape.input_gradient, **sizes)
+    turned = replace(shape.input_gradient_for_equal_sizes, **sizes)
     return LaunchWork(turned, direction="grad_input", forward=shape)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from perfctl.orchestrator.counts.hardware.machines import (
     BOARDS,
-    choose_board,
+    choose_sxm_or_smallest_board,
     find_boards,
     suggest_board_names,
 )
@@ -87,10 +87,10 @@ def test_names_of_other_products_mean_none(said):
 
 
 def test_of_several_the_server_form_with_the_least_memory_is_chosen():
-    assert choose_board(find_boards("A100")).name == "A100 SXM4 40 GB"
-    assert choose_board(find_boards("V100")).name == "V100 SXM2 16 GB"
-    assert choose_board(find_boards("H100")).name == "H100 SXM5"
-    assert choose_board(find_boards("V100 PCIe")).name == "V100 PCIe 16 GB"
+    assert choose_sxm_or_smallest_board(find_boards("A100")).name == "A100 SXM4 40 GB"
+    assert choose_sxm_or_smallest_board(find_boards("V100")).name == "V100 SXM2 16 GB"
+    assert choose_sxm_or_smallest_board(find_boards("H100")).name == "H100 SXM5"
+    assert choose_sxm_or_smallest_board(find_boards("V100 PCIe")).name == "V100 PCIe 16 GB"
 
 
 def test_the_nearest_names_are_offered_for_a_misspelt_one():

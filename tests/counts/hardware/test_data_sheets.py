@@ -6,7 +6,7 @@ import pytest
 from perfctl.orchestrator.counts.hardware.machines import (
     GPUS,
     compute_peak_flops,
-    find_architecture,
+    find_architecture_by_capability,
     find_gpu_product,
 )
 
@@ -130,7 +130,7 @@ def test_tensor_cores_have_a_clock_of_their_own_on_hopper_and_blackwell():
 
 @pytest.mark.parametrize("capability", CORES)
 def test_an_sm_does_two_flops_a_unit_and_cycle(capability):
-    chip = find_architecture(capability)
+    chip = find_architecture_by_capability(capability)
     assert chip is not None
     single = 2 * CORES[capability]
     halves = HALVES[capability]

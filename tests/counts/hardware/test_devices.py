@@ -13,7 +13,7 @@ from perfctl.orchestrator.counts.hardware.machines import (
     GPUS,
     compute_peak_flops,
     find_gpu_product,
-    list_gpu_candidates,
+    list_ambiguous_gpu_candidates,
 )
 from perfctl.orchestrator.counts.hardware.peaks import find_peaks
 from perfctl.orchestrator.estimate.memory import CAPABILITIES
@@ -229,7 +229,7 @@ def test_units_times_clock_comes_out_at_the_published_figures(name):
 )
 def test_a_slice_a_laptop_part_or_an_unknown_name_is_not_guessed(name):
     assert find_gpu_product(name) is None
-    assert list_gpu_candidates(name) == ()
+    assert list_ambiguous_gpu_candidates(name) == ()
 
 
 def test_every_product_is_of_a_known_architecture_and_named_once():
@@ -255,12 +255,15 @@ def test_every_product_is_of_a_known_architecture_and_named_once():
 
 
 def test_a_name_without_form_factor_gets_no_roof_but_the_products_it_may_be():
-    assert [gpu.name for gpu in list_gpu_candidates("Tesla V100")] == ["V100 SXM2", "V100 PCIe"]
-    assert [gpu.name for gpu in list_gpu_candidates("NVIDIA A100-SXM4")] == [
+    assert [gpu.name for gpu in list_ambiguous_gpu_candidates("Tesla V100")] == [
+        "V100 SXM2",
+        "V100 PCIe",
+    ]
+    assert [gpu.name for gpu in list_ambiguous_gpu_candidates("NVIDIA A100-SXM4")] == [
         "A100 SXM4 40 GB",
         "A100 SXM4 80 GB",
     ]
-    assert list_gpu_candidates("Tesla V100-SXM2-16GB") == (), "that is one product"
+    assert list_ambiguous_gpu_candidates("Tesla V100-SXM2-16GB") == (), "that is one product"
     found = find_peaks(Device("Tesla V100", "gpu"))
     assert not found.has_flop_peaks and found.reason is not None
     assert '"Tesla V100" may be V100 SXM2 or V100 PCIe, whose peaks differ' in found.reason

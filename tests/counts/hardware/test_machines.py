@@ -9,7 +9,7 @@ from perfctl.orchestrator.counts.hardware.machines import (
     find_device,
     format_machine_name,
     parse_device_spec,
-    parse_thread_count,
+    parse_machine_name_thread_count,
 )
 from tests.make.tables import table
 
@@ -212,4 +212,4 @@ def test_the_others_of_a_name_are_all_boards_that_it_may_mean_but_the_one_taken(
     },
 )
 def test_threads_of_a_machine_are_those_of_the_whole_name_alone(name, threads):
-    assert parse_thread_count("AMD EPYC", name) == threads
+    assert parse_machine_name_thread_count("AMD EPYC", name) == threads

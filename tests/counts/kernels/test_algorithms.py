@@ -9,7 +9,7 @@ import pytest
 from perfctl.orchestrator.counts.kernels import names
 from perfctl.orchestrator.counts.kernels.names import (
     Algorithm,
-    choose_layer_algorithm,
+    choose_main_layer_algorithm,
     recognise_family,
     recognise_kernel,
 )
@@ -98,8 +98,8 @@ def test_a_product_between_winograd_transforms_is_winograd():
         "volta_sgemm_128x64_nn",
         "void cudnn::winograd_nonfused::winogradForwardOutput4x4<float, float>(x)",
     ]
-    assert choose_layer_algorithm(names).method == "winograd F(4x4,3x3) not fused"
-    assert choose_layer_algorithm(names[2:3]).method == "gemm"
+    assert choose_main_layer_algorithm(names).method == "winograd F(4x4,3x3) not fused"
+    assert choose_main_layer_algorithm(names[2:3]).method == "gemm"
 
 
 def test_a_layer_is_called_after_its_arithmetic_and_not_after_its_helpers():
@@ -109,11 +109,11 @@ def test_a_layer_is_called_after_its_arithmetic_and_not_after_its_helpers():
         "void at::native::elementwise_kernel<128, 2, at::native::CUDAFunctor_add<float>>(int)",
     ]
     assert (
-        choose_layer_algorithm(names).method
-        == choose_layer_algorithm(names[::-1]).method
+        choose_main_layer_algorithm(names).method
+        == choose_main_layer_algorithm(names[::-1]).method
         == "implicit gemm"
     )
-    assert choose_layer_algorithm([]) == Algorithm(None)
+    assert choose_main_layer_algorithm([]) == Algorithm(None)
 
 
 def test_a_kernel_beside_the_arithmetic_has_no_number_type():

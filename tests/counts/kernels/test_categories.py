@@ -12,7 +12,7 @@ import pytest
 
 from perfctl import parsers
 from perfctl.orchestrator.counts.kernels import categories
-from perfctl.orchestrator.ledger.arm_figures import list_longest_operations
+from perfctl.orchestrator.ledger.arm_figures import list_longest_kernels_or_operations
 from tests.make import synthetic
 from tests.make.tables import table
 from tests.sample import sample
@@ -128,7 +128,7 @@ def test_totals_of_real_traces_are_those_of_a_plain_reading(reports, name):
     assert own == pytest.approx(covered, rel=0.005)
     ranked = sorted(kernels.items(), key=lambda item: -item[1])[:10]
     if ranked:
-        found = list_longest_operations(synthetic.make_run(kernels=list(report.kernels)))
+        found = list_longest_kernels_or_operations(synthetic.make_run(kernels=list(report.kernels)))
         assert [one.self_ns for one in found] == pytest.approx(
             [spent for _, spent in ranked], rel=1e-6
         )

@@ -7,7 +7,7 @@ from math import prod
 from perfctl.orchestrator.counts.kernels.grids import (
     ConvShape,
     GemmShape,
-    predict_tiles,
+    predict_forward_tiles,
 )
 from perfctl.orchestrator.counts.kernels.names import recognise_kernel
 from tests.make.scripts import load
@@ -21,7 +21,7 @@ MNIST_CONV2 = ConvShape(
 
 
 def predict(name, grid, shape):
-    prediction = predict_tiles(recognise_kernel(name), grid, shape)
+    prediction = predict_forward_tiles(recognise_kernel(name), grid, shape)
     assert prediction is not None
     return prediction
 
@@ -262,7 +262,7 @@ def test_a_rule_states_tiles_sum_and_multiplies(name, grid, shape, rule):
     ],
 )
 def test_what_has_no_formula_gets_no_number(name, shape):
-    assert predict_tiles(recognise_kernel(name), (1, 1, 1), shape) is None
+    assert predict_forward_tiles(recognise_kernel(name), (1, 1, 1), shape) is None
 
 
 @table(

@@ -11,7 +11,7 @@ from perfctl.orchestrator.counts.kernels.layers import (
     LEAVE,
     MOST,
     SKIP,
-    align_by_viterbi,
+    align_launches_to_layers,
     guess_kernel_layers,
 )
 from perfctl.records.report import Kernel
@@ -118,7 +118,7 @@ def brute(fits):
     )
 )
 def test_the_path_is_the_best_there_is(fits):
-    score, path = align_by_viterbi(fits)
+    score, path = align_launches_to_layers(fits)
     assert score == pytest.approx(brute(fits))
     assert len(path) == len(fits)
 

@@ -1,7 +1,11 @@
 """How well a launch fits a layer: every part of the score by itself, and what the layers of a step
 come to."""
 
-from perfctl.orchestrator.counts.kernels.layers import LayerItem, list_step_items, score_launches
+from perfctl.orchestrator.counts.kernels.layers import (
+    LayerItem,
+    list_step_layers_in_order,
+    score_launches_against_layers,
+)
 from perfctl.orchestrator.counts.kernels.names import Algorithm
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Kernel
@@ -17,7 +21,7 @@ def layer_item(direction, families, outputs=None, sides=None):
 
 def score(algorithm, item, name="kernel", grid=(1, 1, 1)):
     kernel = Kernel(0, name, grid_x=grid[0], grid_y=grid[1], grid_z=grid[2])
-    ((found,),) = score_launches([kernel], [item], {name: algorithm})
+    ((found,),) = score_launches_against_layers([kernel], [item], {name: algorithm})
     return found
 
 
@@ -158,7 +162,7 @@ def test_without_a_tile_or_outputs_the_shape_says_nothing():
     ],
 )
 def test_the_sides_of_a_product_follow_from_the_parameters(given, product):
-    item = list_step_items([given], "grad_input")[0]
+    item = list_step_layers_in_order([given], "grad_input")[0]
     assert item.product == product
     assert item.outputs == (given.output_elements or 0) // given.calls
 
@@ -176,7 +180,8 @@ def test_the_sides_of_a_product_follow_from_the_parameters(given, product):
 )
 def test_which_kernels_may_serve_a_kind_of_layer(kind, families):
     assert (
-        list_step_items([call("forward", 8, 4, None, kind)], "grad_input")[0].families == families
+        list_step_layers_in_order([call("forward", 8, 4, None, kind)], "grad_input")[0].families
+        == families
     )
 
 
@@ -202,6 +207,6 @@ def test_a_step_comes_to_its_layers_in_order_and_to_both_gradients_where_the_inp
     inputs_first = [("b", "grad_input"), ("b", "grad_weight"), ("a", "grad_weight")]
     weights_first = [("b", "grad_weight"), ("b", "grad_input"), ("a", "grad_weight")]
     for first, gradients in (("grad_input", inputs_first), ("grad_weight", weights_first)):
-        items = list_step_items(calls, first)
+        items = list_step_layers_in_order(calls, first)
         assert [(item.layer, item.direction) for item in items] == start + gradients
         assert {item.outputs for item in items} == {None}

@@ -44,7 +44,7 @@ def test_the_tile_of_a_thread_block(name, tile):
     ],
 )
 def test_the_chip_that_a_kernel_was_written_for(name, chip):
-    assert details.read_architecture(name) == chip
+    assert details.parse_target_architecture(name) == chip
 
 
 @table(

@@ -8,7 +8,7 @@ from perfctl.orchestrator.counts.kernels.pairing import (
     UnpairedLaunches,
     describe_unpaired,
     extract_bare_name,
-    is_in_layers,
+    is_layer_selected,
     pair_launches,
 )
 from perfctl.records.report import Kernel
@@ -202,8 +202,8 @@ def test_launches_elsewhere_are_not_missed_where_ncu_was_narrowed_to_a_layer():
     ],
 )
 def test_a_layer_holds_itself_and_those_below_it(layer, is_inside):
-    assert is_in_layers(layer, ("layer1",)) is is_inside
-    assert is_in_layers(layer, ()) is True
+    assert is_layer_selected(layer, ("layer1",)) is is_inside
+    assert is_layer_selected(layer, ()) is True
 
 
 def test_a_shuffled_recording_of_many_steps_is_matched_whole_and_in_linear_time():

@@ -11,7 +11,7 @@ from perfctl.orchestrator.counts.kernels.replays import (
     EXTRAPOLATED,
     FirstPass,
     LaunchSite,
-    add_repeated_launches,
+    add_unreplayed_repeats_to_report,
     build_first_pass,
     collect_exclusion_reasons,
     find_extrapolated_launches,
@@ -142,7 +142,7 @@ def test_a_layer_that_was_left_out_gets_the_counts_of_the_one_it_repeats_and_is_
         for step in range(steps)
         for kernel in REST
     ]
-    found = add_repeated_launches(report(*seen), PLAIN)
+    found = add_unreplayed_repeats_to_report(report(*seen), PLAIN)
     assert ffma(found)["block.1.up"] == ffma(found)["block.0.up"] == [64 * 256 * 257] * steps
     added = twin(found)
     assert [(kernel.step, kernel.duration_ns, kernel.start_ns) for kernel in added] == [
@@ -172,13 +172,13 @@ def test_a_copied_launch_was_neither_counted_nor_started_by_a_graph_and_has_the_
         "occupancy": 0.5,
     }
     seen = [kernel._replace(**own) for kernel in REST]
-    (added,) = twin(add_repeated_launches(report(*seen), PLAIN))
+    (added,) = twin(add_unreplayed_repeats_to_report(report(*seen), PLAIN))
     assert {added.source, added.correlation, added.graph_id, added.graph_node_id} == {None}
     assert (added.context, added.occupancy) == (1, 0.5)
 
 
 def test_what_ncu_replayed_all_the_same_keeps_its_own_counts():
-    found = add_repeated_launches(report(*STEP), PLAIN)
+    found = add_unreplayed_repeats_to_report(report(*STEP), PLAIN)
     assert (ffma(found)["block.1.up"], found.environment) == ([7], {})
 
 
@@ -198,7 +198,7 @@ def test_what_ncu_replayed_all_the_same_keeps_its_own_counts():
     ],
 )
 def test_where_ncu_saw_other_launches_the_count_is_unknown_and_says_why(seen, reason):
-    found = add_repeated_launches(report(*seen), PLAIN)
+    found = add_unreplayed_repeats_to_report(report(*seen), PLAIN)
     assert ffma(found)["block.1.up"] == [None]
     (gap,) = found.gaps
     assert (gap.quantity, gap.state, gap.scope) == (
@@ -226,7 +226,9 @@ def test_a_launch_outside_of_the_ranges_of_its_layer_is_none_that_ncu_leaves_out
     plain = build_first_pass([*STEP, *sums], OPS, RANGES)
     assert plain == replace(PLAIN, all_launches=7)
     seen = [*REST, *(kernel._replace(layer=None, direction=None) for kernel in sums)]
-    assert ffma(add_repeated_launches(report(*seen), plain))["block.1.up"] == [64 * 256 * 257]
+    assert ffma(add_unreplayed_repeats_to_report(report(*seen), plain))["block.1.up"] == [
+        64 * 256 * 257
+    ]
 
 
 def test_a_range_of_the_program_s_own_inside_a_layer_s_changes_nothing():
@@ -250,7 +252,7 @@ def test_of_a_layer_that_ncu_replayed_in_part_the_rest_is_taken_over():
     plain = build_first_pass(TWICE, OPS, RANGES)
     assert plain.twins
     seen = [kernel._replace(launch=number) for number, kernel in enumerate(TWICE[:3])]
-    found = add_repeated_launches(report(*seen), plain)
+    found = add_unreplayed_repeats_to_report(report(*seen), plain)
     assert ffma(found)["block.1.up"] == [7, 64 * 256 * 257]
     assert not found.gaps
 
@@ -264,7 +266,7 @@ def test_a_layer_that_ncu_replayed_in_part_and_otherwise_has_launches_without_co
         for step in range(steps)
         for number, kernel in enumerate(one)
     ]
-    found = add_repeated_launches(report(*seen), plain)
+    found = add_unreplayed_repeats_to_report(report(*seen), plain)
     unknown = {kernel.launch for kernel in found.kernels} - {one.launch for one in found.counters}
     names = [kernel.name for kernel in found.kernels if kernel.launch in unknown]
     assert sorted(names) == sorted(["ampere_sgemm_64x64_tn", "split_k_reduce"] * steps)
@@ -275,11 +277,11 @@ def test_names_may_be_printed_as_each_tool_prints_them():
     """torch prints templates in full, ncu with casts before numbers."""
     torch = [k._replace(name="void at::native::relu<float, 4>(float*, int)") for k in STEP]
     ncu = STEP[0]._replace(name="void at::native::relu<float, (int)4>(T1 *, int)")
-    found = add_repeated_launches(report(ncu), build_first_pass(torch, OPS, RANGES))
+    found = add_unreplayed_repeats_to_report(report(ncu), build_first_pass(torch, OPS, RANGES))
     assert len(ffma(found)["block.1.up"]) == 1
 
 
 def test_nothing_repeats_without_a_plan():
     plain = replace(PLAIN, twins={})
     assert isinstance(plain, FirstPass)
-    assert add_repeated_launches(report(*STEP), plain).kernels == tuple(STEP)
+    assert add_unreplayed_repeats_to_report(report(*STEP), plain).kernels == tuple(STEP)

@@ -21,13 +21,13 @@ STEP = [
 def test_launches_of_the_layers_times_steps_times_passes_are_the_replays(
     layers, steps, counters, launches, passes
 ):
-    cost = estimate_replay_cost(STEP, layers=layers, steps=steps, counters=counters)
+    cost = estimate_replay_cost(STEP, layers=layers, steps=steps, counter_count=counters)
     assert (cost.launches, cost.all_launches, cost.passes) == (launches, 4, passes)
     assert cost.replay_count == launches * steps * passes
 
 
 def test_the_time_is_that_of_the_kernels_and_of_ncu_for_each_replay():
-    cost = estimate_replay_cost(STEP, layers=(), steps=2, counters=1)
+    cost = estimate_replay_cost(STEP, layers=(), steps=2, counter_count=1)
     kernels_s = 4 * 0.001
     assert cost.seconds == pytest.approx(
         (2 * (kernels_s + 4 * 0.002), 2 * (3 * kernels_s + 4 * 0.02))
@@ -73,7 +73,9 @@ def test_a_run_of_thousands_of_launches_is_said_in_full():
 
 
 def test_a_launch_without_a_time_costs_what_ncu_adds_to_it_alone():
-    cost = estimate_replay_cost([Kernel(0, "k"), Kernel(1, "k")], layers=(), steps=5, counters=2)
+    cost = estimate_replay_cost(
+        [Kernel(0, "k"), Kernel(1, "k")], layers=(), steps=5, counter_count=2
+    )
     assert cost.passes == 2
     assert cost.seconds == pytest.approx((5 * 2 * 2 * 0.002, 5 * 2 * 2 * 0.02))
 

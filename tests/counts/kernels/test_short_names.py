@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.counts.kernels.short_names import LONGEST, shorten_kernel_names
+from perfctl.orchestrator.counts.kernels.short_names import LONGEST, shorten_kernel_names_uniquely
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 PUBLIC = list(
@@ -33,9 +33,9 @@ UNCUT = 10**6
 
 def check(names):
     """What holds for the names of any page."""
-    shown = shorten_kernel_names(names)
+    shown = shorten_kernel_names_uniquely(names)
     assert set(shown) == set(names)
-    whole = shorten_kernel_names(names, UNCUT)
+    whole = shorten_kernel_names_uniquely(names, UNCUT)
     kernels = {short: whole[name] for name, short in shown.items()}
     for name, short in shown.items():
         assert short
@@ -56,7 +56,7 @@ def test_two_kernels_of_public_profiles_never_have_the_same_short_name():
     ids=lambda row: row["name"][:60],
 )
 def test_the_tile_of_a_kernel_stays(row):
-    assert row["tile"] in shorten_kernel_names(KNOWN)[row["name"]]
+    assert row["tile"] in shorten_kernel_names_uniquely(KNOWN)[row["name"]]
 
 
 def test_functor_and_type_of_an_elementwise_kernel_stay():
@@ -74,7 +74,7 @@ def test_functor_and_type_of_an_elementwise_kernel_stay():
             f"at::native::binary_internal::DivFunctor<float> >{end}"
         ),
     ]
-    shown = list(shorten_kernel_names(names).values())
+    shown = list(shorten_kernel_names_uniquely(names).values())
     assert ["CUDAFunctor_add<float>" in one for one in shown] == [True, False, False, False]
     assert ["BFloat16" in one for one in shown] == [False, True, False, False]
     assert ["MulFunctor" in one for one in shown] == [False, False, True, False]
@@ -89,7 +89,7 @@ def test_a_lambda_is_named_after_the_function_that_it_stands_in():
         "const::{lambda()#2}::operator()() const::{lambda(float)#1}, at::detail::Array<char*, 2> "
         ">(int)"
     )
-    assert shorten_kernel_names([name]) == {
+    assert shorten_kernel_names_uniquely([name]) == {
         name: "vectorized_elementwise_kernel<4, exp_kernel_cuda{float}>"
     }
 
@@ -104,26 +104,26 @@ def test_the_spellings_of_two_tools_have_one_short_name():
         "at::detail::Array<char*, 1> >(int, at::native::FillFunctor<float>, "
         "at::detail::Array<char*, 1>)"
     )
-    assert len(set(shorten_kernel_names([nsys, kineto]).values())) == 1
+    assert len(set(shorten_kernel_names_uniquely([nsys, kineto]).values())) == 1
 
 
 def test_what_differs_in_the_middle_of_a_long_name_is_seen():
     both = [f"kernel_{'word_' * 20}{tile}_{'more_' * 20}end" for tile in ("128x64x8", "64x32x8")]
-    shown = shorten_kernel_names(both)
+    shown = shorten_kernel_names_uniquely(both)
     assert "128x64x8" in shown[both[0]]
     assert "64x32x8" in shown[both[1]]
 
 
 def test_the_numbers_alone_tell_variants_apart():
     names = [f"void reduce<{'float, ' * 30}{threads}, 4>(float*)" for threads in (128, 256, 512)]
-    shown = shorten_kernel_names(names)
+    shown = shorten_kernel_names_uniquely(names)
     assert [
         str(threads) in shown[name] for threads, name in zip((128, 256, 512), names, strict=True)
     ] == [True] * 3
 
 
 def test_overloads_keep_their_parameters():
-    assert shorten_kernel_names(["add(int*)", "add(float*)"]) == {
+    assert shorten_kernel_names_uniquely(["add(int*)", "add(float*)"]) == {
         "add(int*)": "add(int*)",
         "add(float*)": "add(float*)",
     }
@@ -131,7 +131,7 @@ def test_overloads_keep_their_parameters():
 
 def test_names_that_differ_in_nothing_that_fits_are_numbered():
     names = [f"{'a' * 80}{'b' * 80}{end}" for end in "xyz"]
-    assert len(set(shorten_kernel_names(names).values())) == 3
+    assert len(set(shorten_kernel_names_uniquely(names).values())) == 3
     check(names)
 
 
@@ -157,23 +157,23 @@ def test_names_that_differ_in_nothing_that_fits_are_numbered():
     ids=lambda name: name[:9],
 )
 def test_a_name_of_any_form_is_shown(name):
-    assert len(shorten_kernel_names([name, "other"])[name]) <= LONGEST
+    assert len(shorten_kernel_names_uniquely([name, "other"])[name]) <= LONGEST
 
 
 def test_long_names_take_no_quadratic_time_and_stay_different():
     names = [f"_GLOBAL__N__{'a' * 60_000}{number}::kernel" for number in range(3)]
     began = time.process_time()
-    assert len(set(shorten_kernel_names(names).values())) == len(names)
+    assert len(set(shorten_kernel_names_uniquely(names).values())) == len(names)
     assert time.process_time() - began < 2
 
 
 def test_kernels_that_differ_only_in_a_namespace_have_different_names():
     names = [f"void cutlass::device_kernel<dpsk::{part}::Kernel>(int)" for part in ("a", "b")]
-    assert list(shorten_kernel_names(names).values()) == [
+    assert list(shorten_kernel_names_uniquely(names).values()) == [
         "device_kernel<a::Kernel>",
         "device_kernel<b::Kernel>",
     ]
     fill = [
         f"void fill<1, {array}<char*, 1>>(int)" for array in ("at::detail::Array", "std::array")
     ]
-    assert len(set(shorten_kernel_names(fill).values())) == 1
+    assert len(set(shorten_kernel_names_uniquely(fill).values())) == 1

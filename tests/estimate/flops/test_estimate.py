@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from perfctl.orchestrator.estimate import session as estimation
-from perfctl.orchestrator.estimate.flops.engine import BACKWARD, sum_layer_calls
+from perfctl.orchestrator.estimate.flops.engine import BACKWARD, sum_layer_call_work
 from perfctl.records.paper import LayerCall
 from perfctl.workloads.models.mnist_cnn import build_mnist_cnn
 
@@ -87,4 +87,4 @@ def test_the_frame_has_one_row_a_call():
 
 def test_backward_counts_gradients_and_not_recomputation():
     call = LayerCall("a", "A", "recompute", 5, 10, 0, 0, 0, 0, "")
-    assert sum_layer_calls([call, call._replace(direction="grad_input")], BACKWARD).macs == 5
+    assert sum_layer_call_work([call, call._replace(direction="grad_input")], BACKWARD).macs == 5

@@ -99,14 +99,14 @@ def test_a_function_with_its_own_backward_belongs_to_its_caller(device):
 
 
 def test_a_fault_of_the_recorder_costs_that_operation_only_and_is_named(monkeypatch):
-    note = watch.Recorder.note_operator
+    note = watch.Recorder.record_operator
 
     def broken(self, plan, *rest):
         if plan.name == "aten.relu":
             raise KeyError("recorder")
         note(self, plan, *rest)
 
-    monkeypatch.setattr(watch.Recorder, "note_operator", broken)
+    monkeypatch.setattr(watch.Recorder, "record_operator", broken)
     found = estimation.estimate(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), (2, 3))
     assert found.problem is None
     assert (found.forward.macs, found.forward.is_lower_bound) == (2 * 3 * 4, True)

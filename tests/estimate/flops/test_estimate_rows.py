@@ -7,11 +7,11 @@ import pytest
 
 from perfctl.orchestrator.estimate.flops.engine import (
     WorkTotals,
-    count_layer_calls,
-    is_fused_only,
-    select_operations,
-    shorten_operator_name,
-    sum_layer_calls,
+    build_layer_calls_with_flops,
+    is_fused_kernel_recomputation,
+    make_friendly_operator_name,
+    select_countable_operations,
+    sum_layer_call_work,
 )
 from perfctl.records.paper import LayerCall
 from tests.make.shapes import op
@@ -26,7 +26,7 @@ def product(rows, position=0, calls=1, **more):
 
 def test_a_row_sums_its_operations_and_takes_values_and_calls_from_its_main_one():
     relu = replace(op("aten.relu", ((2, 4),), ((2, 4),)), position=5, calls=3, parameters=12)
-    (row,) = count_layer_calls([replace(product(2, 7, 2), parameters=12), relu])
+    (row,) = build_layer_calls_with_flops([replace(product(2, 7, 2), parameters=12), relu])
     assert row == LayerCall(
         "layer",
         "Layer",
@@ -46,7 +46,10 @@ def test_a_row_sums_its_operations_and_takes_values_and_calls_from_its_main_one(
 
 def test_a_row_spells_out_four_shapes_and_counts_the_rest():
     four, five, six = (
-        count_layer_calls([product(rows, rows) for rows in range(1, count + 1)])[0].formula or ""
+        build_layer_calls_with_flops([product(rows, rows) for rows in range(1, count + 1)])[
+            0
+        ].formula
+        or ""
         for count in (4, 5, 6)
     )
     assert four.count("MAC") == 4 and "more shapes" not in four
@@ -55,7 +58,7 @@ def test_a_row_spells_out_four_shapes_and_counts_the_rest():
 
 
 def test_rows_stand_in_the_order_in_which_they_were_first_seen():
-    rows = count_layer_calls(
+    rows = build_layer_calls_with_flops(
         [
             product(1, 9, layer="c"),
             product(1, 2, layer="a"),
@@ -69,14 +72,16 @@ def test_rows_stand_in_the_order_in_which_they_were_first_seen():
 def test_parameters_stand_at_the_layers_own_row_and_else_at_the_heaviest_functional_one():
     heavy = replace(product(9, 1, functional="aten.mm"), parameters=7)
     light = replace(product(2, 0, functional="aten.bmm"), parameters=7)
-    assert {row.kind: row.parameters for row in count_layer_calls([light, heavy])} == {"matmul": 7}
+    assert {row.kind: row.parameters for row in build_layer_calls_with_flops([light, heavy])} == {
+        "matmul": 7
+    }
     other = replace(light, op="aten.mm", attributes={"functional": "own.op"})
-    assert {row.kind: row.parameters for row in count_layer_calls([other, heavy])} == {
+    assert {row.kind: row.parameters for row in build_layer_calls_with_flops([other, heavy])} == {
         "own.op": 0,
         "matmul": 7,
     }
     own = replace(product(1, 2), parameters=7)
-    assert {row.kind: row.parameters for row in count_layer_calls([own, heavy])} == {
+    assert {row.kind: row.parameters for row in build_layer_calls_with_flops([own, heavy])} == {
         "Layer": 7,
         "matmul": 0,
     }
@@ -88,7 +93,7 @@ def test_what_is_computed_again_in_backward_is_recomputation():
         op("own.x", ((1,),), ((1,),), **more)
         for more in (again, {"layer": "b", "direction": "backward"}, {"layer": "b"})
     ]
-    rows = count_layer_calls([product(1), product(1, recompute=True), *own])
+    rows = build_layer_calls_with_flops([product(1), product(1, recompute=True), *own])
     assert [(row.layer, row.direction) for row in rows] == [
         ("layer", "forward"),
         ("layer", "recompute"),
@@ -100,11 +105,11 @@ def test_what_is_computed_again_in_backward_is_recomputation():
 
 def test_what_has_no_formula_has_bytes_and_calls_and_no_flops():
     once = op("own.x", ((2, 3), None), ((4,), (5,)))
-    (row,) = count_layer_calls([once])
+    (row,) = build_layer_calls_with_flops([once])
     assert (row.macs, row.flops, row.elementwise_flops, row.calls) == (None, None, None, 1)
     assert (row.read_bytes, row.write_bytes, row.output_elements) == (24, 36, 4)
     assert row.formula == "no formula for own.x (1 call)"
-    (row,) = count_layer_calls([once, replace(once, calls=1233, position=3)])
+    (row,) = build_layer_calls_with_flops([once, replace(once, calls=1233, position=3)])
     assert (row.calls, row.read_bytes, row.write_bytes, row.output_elements) == (
         1234,
         24 * 1234,
@@ -119,7 +124,7 @@ def test_an_optimizers_steps_are_one_call():
         op("optim.SGD", ((3,),), ((3,),), direction="optimizer"),
         op("optim.SGD", ((5,),), ((5,),), direction="optimizer"),
     ]
-    (row,) = count_layer_calls(steps)
+    (row,) = build_layer_calls_with_flops(steps)
     assert (row.calls, row.elementwise_flops, row.macs) == (1, 16, 0)
 
 
@@ -138,8 +143,8 @@ def test_totals_are_of_the_directions_asked_for_and_name_what_is_unknown():
         call("forward", None, "b", 2),
         call("forward", None, "z", 1),
     ]
-    assert sum_layer_calls(calls, ("forward",)) == WorkTotals(12, 24, 6, (("b", 2), ("z", 5)))
-    assert sum_layer_calls(calls, ()) == WorkTotals(0, 0, 0, ())
+    assert sum_layer_call_work(calls, ("forward",)) == WorkTotals(12, 24, 6, (("b", 2), ("z", 5)))
+    assert sum_layer_call_work(calls, ()) == WorkTotals(0, 0, 0, ())
 
 
 @pytest.mark.parametrize(
@@ -159,7 +164,7 @@ def test_totals_are_of_the_directions_asked_for_and_name_what_is_unknown():
     ],
 )
 def test_operations_are_called_what_people_call_them(name, inputs, said):
-    assert shorten_operator_name(name, op(name, inputs, ())) == said
+    assert make_friendly_operator_name(name, op(name, inputs, ())) == said
 
 
 def test_paper_leaves_open_which_kernel_attention_takes_and_its_own_work_is_a_row_apart():
@@ -167,12 +172,14 @@ def test_paper_leaves_open_which_kernel_attention_takes_and_its_own_work_is_a_ro
     name = "perfctl.scaled_dot_product_attention_backward"
     shape = op(name, (query,) * 3, (query,), direction="backward", backend="math")
     ahead = op(name.removesuffix("_backward"), (query,) * 3, (query,))
-    assert [is_fused_only(row) for row in count_layer_calls([ahead, shape])] == [False, False]
-    assert next(select_operations([shape])).attributes["backend"] == "any"
-    rows = count_layer_calls([ahead, next(select_operations([shape]))])[1:]
-    assert [(row.kind, is_fused_only(row)) for row in rows] == [
+    assert [
+        is_fused_kernel_recomputation(row) for row in build_layer_calls_with_flops([ahead, shape])
+    ] == [False, False]
+    assert next(select_countable_operations([shape])).attributes["backend"] == "any"
+    rows = build_layer_calls_with_flops([ahead, next(select_countable_operations([shape]))])[1:]
+    assert [(row.kind, is_fused_kernel_recomputation(row)) for row in rows] == [
         ("Layer", False),
         ("Layer, fused kernel", True),
     ]
     plain = product(1)
-    assert next(select_operations([plain])) == plain
+    assert next(select_countable_operations([plain])) == plain

@@ -9,11 +9,11 @@ from torch import nn
 from torch.nn.attention import flex_attention, varlen
 
 from perfctl.orchestrator.counts.figure import Figure
-from perfctl.orchestrator.estimate.flops.engine import count_layer_calls as layer_calls
+from perfctl.orchestrator.estimate.flops.engine import build_layer_calls_with_flops as layer_calls
 from perfctl.orchestrator.estimate.session import estimate
 from perfctl.orchestrator.report.tables import format_state_sign
 from perfctl.parsers.operators import READERS, _read_operator_shapes, parse_operator_call
-from perfctl.records.masks import BLOCKS, PACKED, UNREAD, count_window_pairs
+from perfctl.records.masks import BLOCKS, PACKED, UNREAD, count_query_key_window_pairs
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore:CUDA initialization")
 HEADS, DEPTH, LENGTH, WINDOW = 2, 32, 1000, 256
@@ -65,7 +65,7 @@ BLOCK_ROWS = 128 * 128 + 128 * 256 + 5 * 128 * 384 + 104 * (2 * 128 + 104)
 def test_a_model_counts_the_scores_that_its_mask_leaves(model, device, scores, reason):
     result = estimate(model, (torch.ones(1, HEADS, LENGTH, DEPTH),), mode="infer", device=device)
     assert result.forward.macs == HEADS * scores * 2 * DEPTH
-    assert {call.upper_bound for call in result.calls if call.macs} == {reason}
+    assert {call.upper_bound_reason for call in result.calls if call.macs} == {reason}
 
 
 def test_a_window_has_the_pairs_that_a_loop_finds():
@@ -75,7 +75,7 @@ def test_a_window_has_the_pairs_that_a_loop_finds():
             and (right < 0 or key <= query + keys - queries + right)
             for query, key in product(range(queries), range(keys))
         )
-        assert count_window_pairs(queries, keys, left, right) == pairs
+        assert count_query_key_window_pairs(queries, keys, left, right) == pairs
 
 
 ROWS = [LENGTH, HEADS, DEPTH]
@@ -123,7 +123,7 @@ def test_a_trace_counts_the_scores_that_a_mask_leaves(name, dims, values, scores
     (call,) = layer_calls(
         [_read_operator_shapes(name, parse_operator_call(dims, types, values), ())]
     )
-    assert (call.macs, call.upper_bound) == (HEADS * scores * 2 * DEPTH, reason)
+    assert (call.macs, call.upper_bound_reason) == (HEADS * scores * 2 * DEPTH, reason)
 
 
 def test_an_upper_bound_has_a_mark():

@@ -29,7 +29,7 @@ LINEAR = 2 * 32 * 64
 def printed(estimated):
     """What the command says below its tables."""
     output = EstimateOutput("m", "train", {1: estimated}, None, ())
-    return "\n".join(build_estimated_step_view(output, has_every_row=False).notes)
+    return "\n".join(build_estimated_step_view(output, includes_operations_table=False).notes)
 
 
 class Calls(nn.Module):

@@ -21,10 +21,10 @@ def forgotten(monkeypatch):
 
 @pytest.mark.parametrize("each", [2, 3])
 def test_a_registered_operator_is_no_lower_bound(each):
-    (unknown,) = engine.count_layer_calls([OP])
+    (unknown,) = engine.build_layer_calls_with_flops([OP])
     assert unknown.macs is None
     register_flops("mylib::mm", lambda inputs, outputs: each * inputs[0][0] * outputs[0][1])
-    (call,) = engine.count_layer_calls([OP])
+    (call,) = engine.build_layer_calls_with_flops([OP])
     products = 8 * 32 * OP.calls
     flops = call.flops or 0
     assert flops + (call.elementwise_flops or 0) == each * products
@@ -36,9 +36,9 @@ def test_a_registered_operator_is_no_lower_bound(each):
 
 def test_an_odd_result_loses_no_flop():
     register_flops("mylib::mm", lambda inputs, outputs: 35)
-    calls = engine.count_layer_calls([OP])
+    calls = engine.build_layer_calls_with_flops([OP])
     assert (calls[0].flops, calls[0].elementwise_flops) == (35 * OP.calls, 0)
-    assert engine.sum_layer_calls(calls, ("forward",)).flops == 35 * OP.calls
+    assert engine.sum_layer_call_work(calls, ("forward",)).flops == 35 * OP.calls
 
 
 @pytest.mark.parametrize(
@@ -52,28 +52,28 @@ def test_an_odd_result_loses_no_flop():
 def test_a_function_that_fails_is_named(function, reason):
     register_flops("mylib::mm", function)
     with pytest.raises(UsageError, match=f"formula of 'mylib::mm'.*{reason}"):
-        engine.count_layer_calls([OP])
+        engine.build_layer_calls_with_flops([OP])
 
 
 def test_a_kernel_is_counted_by_the_parameters_that_its_function_names():
     register_flops("mm_kernel", lambda N: 2 * N**3)
     numbers = {"N": 256, "batch": 4}
-    assert registered.count_kernel_flops("mm_kernel", numbers) == 2 * 256**3  # type: ignore[arg-type]
+    assert registered.compute_registered_kernel_flops("mm_kernel", numbers) == 2 * 256**3  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"'mm_kernel' needs N \(known: none\)"):
-        registered.count_kernel_flops("mm_kernel", {})
+        registered.compute_registered_kernel_flops("mm_kernel", {})
 
 
 def test_a_file_is_executed_once_and_its_error_is_one_line(tmp_path):
     path = tmp_path / "formulas.py"
     path.write_text('import perfctl\nperfctl.register_flops("mylib::mm", lambda i, o: 2)\n')
-    registered.load_formulas(path)
+    registered.execute_formula_file_once(path)
     path.write_text("1/0")
-    registered.load_formulas(path)
-    assert engine.count_layer_calls([OP])[0].flops == 2 * OP.calls
+    registered.execute_formula_file_once(path)
+    assert engine.build_layer_calls_with_flops([OP])[0].flops == 2 * OP.calls
     other = tmp_path / "bad.py"
     other.write_text("1/0")
     with pytest.raises(UsageError, match=r"`formulas` .*bad\.py: ZeroDivisionError"):
-        registered.load_formulas(other)
+        registered.execute_formula_file_once(other)
 
 
 def test_a_registered_autograd_function_counts_instead_of_what_runs_in_it():
@@ -129,7 +129,10 @@ def test_what_an_autograd_function_does_outside_of_torch_has_its_name():
 
 def test_a_stored_apply_and_each_gradient_of_a_function_count_too():
     torch = pytest.importorskip("torch")
-    from perfctl.orchestrator.estimate.flops.engine import count_layer_calls, select_operations
+    from perfctl.orchestrator.estimate.flops.engine import (
+        build_layer_calls_with_flops,
+        select_countable_operations,
+    )
     from perfctl.workloads.tracing.watch import Recorder
 
     class Scale(torch.autograd.Function):  # type: ignore[name-defined,misc]
@@ -154,6 +157,6 @@ def test_a_stored_apply_and_each_gradient_of_a_function_count_too():
         scale(torch.ones(2, 8), weight).backward(torch.ones(2, 8))
         scale(torch.ones(2, 8, requires_grad=True), weight).backward(torch.ones(2, 8))
     assert dict(vars(Scale)) == own
-    calls = count_layer_calls(select_operations(recorder.ops))
+    calls = build_layer_calls_with_flops(select_countable_operations(recorder.ops))
     counted = {(call.direction, call.calls): call.flops for call in calls if call.flops}
     assert counted == {("forward", 2): 400, ("grad_weight", 1): 60, ("backward", 1): 60}

@@ -7,7 +7,7 @@ from torch import nn
 
 import perfctl
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.estimate.flops.engine import sum_work_by_type
+from perfctl.orchestrator.estimate.flops.engine import sum_work_by_data_type
 from perfctl.records.paper import OpShape
 from perfctl.records.precision import PRECISIONS
 
@@ -146,7 +146,7 @@ def test_what_activation_checkpointing_repeats_and_what_has_no_formula_are_kept_
         {"recompute": True},
     )
     odd = OpShape("b", "Odd", "own.op", "forward", ((2, 3),), ((2, 3),), ("float16",) * 2)
-    rows = {row.type: row for row in sum_work_by_type((product, odd))}
+    rows = {row.type: row for row in sum_work_by_data_type((product, odd))}
     assert (rows["bf16"].forward_macs, rows["bf16"].recompute_macs, rows["bf16"].missing) == (
         0,
         2 * 3 * 4,

@@ -4,16 +4,16 @@ import pytest
 
 from perfctl.orchestrator.estimate.flops.formulas import (
     ITEM_BYTES,
-    count_largest_input,
-    count_output_elements,
+    count_first_output_elements,
+    count_largest_input_elements,
     format_factors,
     format_mac_product,
-    get_shape,
-    name_work_direction,
-    read_flag,
+    get_shape_or_empty,
+    get_work_direction,
+    pair_shapes_with_item_bytes,
+    read_boolean_attribute,
     read_integer_of_attribute,
     read_integers_of_attribute,
-    read_op_tensors,
 )
 from perfctl.records.paper import OpShape
 from tests.make.shapes import op
@@ -44,7 +44,8 @@ def test_an_element_has_the_bytes_of_the_bits_in_its_name():
         "uint64": 64,
     }
     assert {
-        name: 8 * read_op_tensors(op("aten.relu", ((1,),), (), dtype=name)).sum_input_bytes()
+        name: 8
+        * pair_shapes_with_item_bytes(op("aten.relu", ((1,),), (), dtype=name)).sum_input_bytes()
         for name in ITEM_BYTES
     } == bits
 
@@ -54,7 +55,7 @@ def mixed(inputs, outputs, dtypes):
 
 
 def test_each_tensor_has_its_own_dtype_and_what_is_no_tensor_takes_none():
-    found = read_op_tensors(
+    found = pair_shapes_with_item_bytes(
         mixed(((2, 3), None, (5,)), ((7,), None), ("float16", "int64", "float64"))
     )
     assert found.inputs == (((2, 3), 2), None, ((5,), 8))
@@ -73,7 +74,7 @@ def test_each_tensor_has_its_own_dtype_and_what_is_no_tensor_takes_none():
 
 
 def test_a_dtype_that_is_not_known_or_not_said_counts_four_bytes():
-    found = read_op_tensors(mixed(((3,), (3,)), ((3,),), ("float4",)))
+    found = pair_shapes_with_item_bytes(mixed(((3,), (3,)), ((3,),), ("float4",)))
     assert (found.sum_input_bytes(0), found.sum_input_bytes(1), found.sum_output_bytes()) == (
         12,
         12,
@@ -82,13 +83,13 @@ def test_a_dtype_that_is_not_known_or_not_said_counts_four_bytes():
 
 
 def test_shapes_that_are_not_there_are_empty_and_elements_are_of_the_first_output_and_the_largest_input():
-    assert get_shape(((2, 3), None), 0) == (2, 3)
-    assert get_shape(((2, 3), None), 1) == get_shape(((2, 3), None), 2) == ()
+    assert get_shape_or_empty(((2, 3), None), 0) == (2, 3)
+    assert get_shape_or_empty(((2, 3), None), 1) == get_shape_or_empty(((2, 3), None), 2) == ()
     shape = op("aten.cat", ((2, 3), None, (4, 5)), ((7, 2), (100,)))
-    assert (count_largest_input(shape), count_output_elements(shape)) == (20, 14)
+    assert (count_largest_input_elements(shape), count_first_output_elements(shape)) == (20, 14)
     nothing = op("aten.cat", (), ())
-    assert (count_largest_input(nothing), count_output_elements(nothing)) == (0, 0)
-    assert count_largest_input(op("aten.cat", (None,), ())) == 0
+    assert (count_largest_input_elements(nothing), count_first_output_elements(nothing)) == (0, 0)
+    assert count_largest_input_elements(op("aten.cat", (None,), ())) == 0
 
 
 @pytest.mark.parametrize(
@@ -104,12 +105,16 @@ def test_shapes_that_are_not_there_are_empty_and_elements_are_of_the_first_outpu
 def test_a_backward_operation_is_what_the_recorder_said_or_the_inputs_gradient(
     direction, role, said
 ):
-    assert name_work_direction(op("aten.mm", (), (), direction=direction, role=role)) == said
+    assert get_work_direction(op("aten.mm", (), (), direction=direction, role=role)) == said
 
 
 def test_attributes_are_read_as_what_they_are_meant_to_be():
     shape = op("aten.mm", (), (), yes=True, size=3.0, pair=[2, None], text="x", none=None)
-    assert (read_flag(shape, "yes"), read_flag(shape, "no"), read_flag(shape, "none")) == (
+    assert (
+        read_boolean_attribute(shape, "yes"),
+        read_boolean_attribute(shape, "no"),
+        read_boolean_attribute(shape, "none"),
+    ) == (
         True,
         False,
         False,

@@ -8,13 +8,13 @@ import pytest
 from perfctl.orchestrator.estimate.memory import (
     CAPABILITIES,
     MemoryPeak,
+    compute_block_rounded_peak_bytes,
     compute_reserved_bytes,
-    compute_rounded_peak,
+    compute_segment_bytes,
     find_memory_peak,
     get_cublas_workspace_bytes,
-    parse_capability,
-    round_block,
-    round_segment,
+    parse_capability_or_gpu_name,
+    round_up_to_block_bytes,
     summarize_memory,
 )
 from perfctl.records.paper import MemoryTrace, TensorAllocation
@@ -48,11 +48,11 @@ def trace_of(*lives):
     ],
 )
 def test_a_segment_is_2_or_20_mib_and_from_10_mib_on_a_multiple_of_2(size, segment):
-    assert round_segment(size) == segment
+    assert compute_segment_bytes(size) == segment
 
 
 def test_blocks_are_rounded_up_to_512_bytes():
-    assert [round_block(size) for size in (0, 1, 511, 512, 1024, 1025)] == [
+    assert [round_up_to_block_bytes(size) for size in (0, 1, 511, 512, 1024, 1025)] == [
         0,
         512,
         512,
@@ -178,7 +178,7 @@ def test_everything_of_a_step_is_summed_by_category_and_its_peak_rounded_to_bloc
     assert found.rounded_peak == 512 * (2 + 1 + 2 + 4 + 1 + 2 + 1)
     assert (found.reserved, found.gpu) == (2 * MIB, (9, 0))
     assert (found.workspaces, found.allocated) == ({}, found.rounded_peak)
-    assert compute_rounded_peak(trace_of((1, 0, 1), (1, 1, None))) == MIB
+    assert compute_block_rounded_peak_bytes(trace_of((1, 0, 1), (1, 1, None))) == MIB
 
 
 def test_each_thread_that_multiplies_matrices_has_a_workspace_in_a_segment_of_the_allocator():
@@ -263,5 +263,5 @@ def test_the_workspace_of_cublas_is_32_mib_from_hopper_on(gpu, workspace):
     ],
 )
 def test_a_capability_is_its_last_digit_and_those_before_it(text, wanted):
-    assert parse_capability(text) == wanted
-    assert all(parse_capability(name) == pair for name, pair in CAPABILITIES.items())
+    assert parse_capability_or_gpu_name(text) == wanted
+    assert all(parse_capability_or_gpu_name(name) == pair for name, pair in CAPABILITIES.items())

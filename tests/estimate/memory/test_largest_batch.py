@@ -16,9 +16,9 @@ from perfctl.orchestrator.estimate.memory import (
     OutOfMemory,
     StepMemory,
     UnlikeTracesError,
-    can_run_in,
-    compute_allocated_bytes,
-    find_largest_batch,
+    can_run_trace_in_bytes,
+    compute_peak_allocated_bytes,
+    find_largest_batch_by_replay,
     get_cublas_workspace_bytes,
 )
 from perfctl.records.paper import MemoryTrace, TensorAllocation
@@ -68,35 +68,35 @@ def test_a_segment_that_is_used_in_part_cannot_be_given_back():
 
 def test_a_step_at_any_batch_is_the_trace_of_that_batch():
     for batch in (1, 2, 3, 50):
-        assert memory(*LIVES).make_trace_at(batch) == trace(batch, *LIVES)
+        assert memory(*LIVES).extrapolate_trace_to_batch(batch) == trace(batch, *LIVES)
 
 
 @pytest.mark.parametrize("reserve", [0, 100 * MIB])
 @pytest.mark.parametrize("room", [20 * MIB, 54 * MIB, 200 * MIB, 1234 * MIB, 4567 * MIB])
 def test_the_largest_batch_is_the_one_that_trying_all_of_them_finds(room, reserve):
-    runs = [batch for batch in range(1, 300) if can_run_in(trace(batch, *LIVES), room)]
-    fit = memory(*LIVES).largest(room + reserve, reserve)
+    runs = [batch for batch in range(1, 300) if can_run_trace_in_bytes(trace(batch, *LIVES), room)]
+    fit = memory(*LIVES).find_largest_fitting_batch(room + reserve, reserve)
     assert fit.batch == max(runs, default=0)
-    assert fit.needed == (compute_allocated_bytes(trace(fit.batch, *LIVES)) if runs else 0)
+    assert fit.needed == (compute_peak_allocated_bytes(trace(fit.batch, *LIVES)) if runs else 0)
     assert fit.margin == room - fit.needed >= 0
-    assert fit.next_needed == compute_allocated_bytes(trace(fit.batch + 1, *LIVES))
+    assert fit.next_needed == compute_peak_allocated_bytes(trace(fit.batch + 1, *LIVES))
     edges = (1, fit.batch or 1, fit.batch + 1)
     assert [memory(*LIVES).can_fit_batch(batch, room + reserve, reserve) for batch in edges] == [
         batch <= fit.batch for batch in edges
     ]
     # Found by doubling, as of a model whose storages do not grow in lines.
-    assert find_largest_batch(room, reserve, lambda batch: trace(batch, *LIVES)) == fit
+    assert find_largest_batch_by_replay(room, reserve, lambda batch: trace(batch, *LIVES)) == fit
 
 
 def test_pieces_that_are_too_small_cost_batches_that_the_tensors_alone_would_allow():
     # the first piece of 6 is free, and 11 do not go into it
     lives = ((0, 6, 1, 3), (0, 6, 2, None), (0, 11, 4, None))
     room = 170 * MIB
-    fit = memory(*lives).largest(room)
+    fit = memory(*lives).find_largest_fitting_batch(room)
     tensors = room // (17 * MIB)
     assert fit.batch is not None and fit.batch <= tensors
     assert fit.batch == max(
-        batch for batch in range(tensors + 1) if can_run_in(trace(batch, *lives), room)
+        batch for batch in range(tensors + 1) if can_run_trace_in_bytes(trace(batch, *lives), room)
     )
 
 
@@ -105,19 +105,23 @@ def test_workspaces_of_cublas_count_for_both_the_bytes_and_the_largest_batch():
     for gpu, large in (((8, 0), LARGE_SEGMENT), ((9, 0), 32 * MIB)):
         found = memory(*lives, op="aten.addmm")
         assert (
-            found.measure_allocated_peak(3, gpu)
+            found.compute_allocated_peak_bytes(3, gpu)
             == 48 * MIB + get_cublas_workspace_bytes(gpu) + LT_WORKSPACE
         )
         # The workspaces are in segments of their own, which nothing of 16 MiB fits into.
-        assert found.largest(160 * MIB, 0, gpu).batch == (160 * MIB - large - SMALL_SEGMENT) // (
-            16 * MIB
-        )
+        assert found.find_largest_fitting_batch(160 * MIB, 0, gpu).batch == (
+            160 * MIB - large - SMALL_SEGMENT
+        ) // (16 * MIB)
 
 
 def test_a_step_that_does_not_grow_fits_at_every_batch_or_at_none():
     flat = ((24, 0, 0, None),)
-    assert memory(*flat).largest(100 * MIB, MIB) == LargestBatch(None, 24 * MIB, MIB, 75 * MIB, 0)
-    assert memory(*flat).largest(20 * MIB) == LargestBatch(0, 0, 0, 20 * MIB, 24 * MIB)
+    assert memory(*flat).find_largest_fitting_batch(100 * MIB, MIB) == LargestBatch(
+        None, 24 * MIB, MIB, 75 * MIB, 0
+    )
+    assert memory(*flat).find_largest_fitting_batch(20 * MIB) == LargestBatch(
+        0, 0, 0, 20 * MIB, 24 * MIB
+    )
 
 
 def test_steps_that_differ_in_more_than_their_sizes_are_refused():
@@ -134,6 +138,6 @@ def test_the_search_by_doubling_asks_for_few_batch_sizes_and_for_none_twice():
         asked.append(batch)
         return trace(batch, (0, 2, 1, None))
 
-    assert find_largest_batch(1000 * MIB, 0, at).batch == 500
+    assert find_largest_batch_by_replay(1000 * MIB, 0, at).batch == 500
     assert asked[:10] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
     assert len(asked) == len(set(asked)) == 10 + 8

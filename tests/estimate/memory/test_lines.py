@@ -9,10 +9,10 @@ from perfctl.orchestrator.estimate.memory import (
     MemoryLine,
     StepMemory,
     UnlikeTracesError,
-    compute_peak_at,
-    find_largest_fitting,
+    compute_batch_peak_bytes,
+    find_largest_batch_by_lines,
     find_memory_peak,
-    select_upper_lines,
+    select_upper_envelope_lines,
 )
 from perfctl.orchestrator.predict.models.calculator import ModelCache
 from perfctl.records.paper import MemoryTrace, TensorAllocation
@@ -33,7 +33,7 @@ def test_the_peak_is_the_largest_of_the_moments_at_every_batch():
     assert lines == (MemoryLine(1000, 42), MemoryLine(1500, 1))
     for batch in (1, 5, 12, 13, 400):
         assert (
-            compute_peak_at(lines, batch)
+            compute_batch_peak_bytes(lines, batch)
             == find_memory_peak(trace(batch, *storages)).bytes
             == max(1000 + 42 * batch, 1500 + batch)
         )
@@ -49,19 +49,19 @@ def test_the_optimizers_moments_stand_apart(life):
 def test_the_largest_batch_that_fits_fills_the_limit_and_one_more_does_not():
     lines = (MemoryLine(1000, 42), MemoryLine(1500, 1))
     for limit in (1600, 5200, 99_999):
-        batch = find_largest_fitting(lines, limit)
-        assert batch is not None and compute_peak_at(lines, batch) <= limit < compute_peak_at(
-            lines, batch + 1
-        )
-    assert find_largest_fitting(lines, 1499) == 0, "not even the parameters fit"
+        batch = find_largest_batch_by_lines(lines, limit)
+        assert batch is not None and compute_batch_peak_bytes(
+            lines, batch
+        ) <= limit < compute_batch_peak_bytes(lines, batch + 1)
+    assert find_largest_batch_by_lines(lines, 1499) == 0, "not even the parameters fit"
     assert (
-        find_largest_fitting((MemoryLine(100, 0),), 200) is None
-        and find_largest_fitting((MemoryLine(100, 0),), 50) == 0
+        find_largest_batch_by_lines((MemoryLine(100, 0),), 200) is None
+        and find_largest_batch_by_lines((MemoryLine(100, 0),), 50) == 0
     )
 
 
 def test_only_lines_that_are_on_top_somewhere_or_may_be_are_kept():
-    assert select_upper_lines(
+    assert select_upper_envelope_lines(
         [MemoryLine(5, 1), MemoryLine(4, 1), MemoryLine(5, 0), MemoryLine(9, 0), MemoryLine(5, 1)]
     ) == (
         MemoryLine(5, 1),
@@ -100,16 +100,18 @@ def test_lines_from_batches_2_and_3_are_the_traced_peak_at_others():
     lines = StepMemory(small, more).lines
     for batch in (1, 64):
         assert (
-            compute_peak_at(lines, batch)
+            compute_batch_peak_bytes(lines, batch)
             == traced("mnist_cnn", "adadelta", batch).memory.peak.bytes
         )
 
 
 def test_a_model_that_was_traced_with_adam_has_its_lines_for_the_other_optimizers():
     pytest.importorskip("torchvision")
-    from perfctl.orchestrator.commands.calculator import trace_models
+    from perfctl.orchestrator.commands.calculator import load_or_trace_models
 
-    ((found,), left_out) = trace_models(("squeezenet1_1",), lambda *said: None, ModelCache())
+    ((found,), left_out) = load_or_trace_models(
+        ("squeezenet1_1",), lambda *said: None, ModelCache()
+    )
     assert left_out == () and found.lines is not None
     for precision, optimizer in (
         ("fp32", "sgd"),
@@ -122,8 +124,8 @@ def test_a_model_that_was_traced_with_adam_has_its_lines_for_the_other_optimizer
             for batch in (2, 3)
         )
         for batch in (1, 2, 32, 500):
-            expected = compute_peak_at(StepMemory(small, more).lines, batch)
-            assert compute_peak_at(found.lines[precision][optimizer], batch) == expected, (
+            expected = compute_batch_peak_bytes(StepMemory(small, more).lines, batch)
+            assert compute_batch_peak_bytes(found.lines[precision][optimizer], batch) == expected, (
                 precision,
                 optimizer,
                 batch,

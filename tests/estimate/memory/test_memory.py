@@ -118,7 +118,7 @@ def test_hopper_has_the_larger_workspaces_and_a_smaller_largest_batch():
         assert memory.cublas_workspace == 2 * workspace + MIB  # forward, backward, and cuBLASLt's
         assert memory.allocated == memory.rounded_peak + memory.cublas_workspace
         assert memory.reserved >= memory.allocated
-        found[gpu] = session.largest(200 * MIB, 10 * MIB)
+        found[gpu] = session.find_largest_fitting_batch(200 * MIB, 10 * MIB)
     hopper, ampere = found[9, 0].batch, found[8, 0].batch
     assert hopper is not None and ampere is not None
     assert hopper < ampere == found[None].batch

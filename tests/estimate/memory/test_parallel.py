@@ -8,10 +8,10 @@ import pytest
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.parallel import (
-    compute_memory_by_rank,
-    explain_untimed_plan,
+    compute_memory_by_pipeline_stage,
+    explain_missing_time_prediction,
     parse_parallel_plan,
-    suggest_plans,
+    suggest_smallest_fitting_plans,
 )
 from perfctl.orchestrator.estimate.session import estimate
 from tests.make.tables import table
@@ -74,7 +74,7 @@ def traced(*sizes, batch=1, seq=16, tied=False):
 
 
 def states(plan, *sizes, tied):
-    ranks = compute_memory_by_rank(
+    ranks = compute_memory_by_pipeline_stage(
         traced(*sizes, tied=tied), parse_parallel_plan(f"{plan},states=megatron")
     )
     return [rank.parameters + rank.gradients + rank.optimizer for rank in ranks]
@@ -113,7 +113,7 @@ def test_a_block_keeps_what_the_formula_of_flash_attention_says(plan, full, byte
     by_layers = []
     for layers in (2, 3):
         model = traced(layers, H, 64, 64, VOCAB, SEQ, batch=4, seq=SEQ)
-        (rank,) = compute_memory_by_rank(model, parse_parallel_plan(plan))
+        (rank,) = compute_memory_by_pipeline_stage(model, parse_parallel_plan(plan))
         by_layers.append(rank.recomputed_activations if full else rank.activations)
     kept = by_layers[1] - by_layers[0]
     # the kernel's log-sum-exp, 4 bytes a head and query, is not in the formula
@@ -139,7 +139,7 @@ def linear(precision="fp32"):
 )
 def test_zero_shards_the_states_of_any_model(plan, sizes):
     model = linear("bf16-true" if "states" in plan else "fp32")
-    (rank,) = compute_memory_by_rank(model, parse_parallel_plan(plan))
+    (rank,) = compute_memory_by_pipeline_stage(model, parse_parallel_plan(plan))
     assert (rank.parameters, rank.gradients, rank.optimizer) == tuple(1e6 * size for size in sizes)
     assert rank.recomputed_activations is None
 
@@ -167,21 +167,21 @@ def test_the_last_stage_has_its_own_copy_of_a_tied_head():
 )
 def test_a_plan_without_a_rule_is_refused(plan):
     with pytest.raises(UsageError, match="parallel"):
-        compute_memory_by_rank(linear(), parse_parallel_plan(plan))
+        compute_memory_by_pipeline_stage(linear(), parse_parallel_plan(plan))
 
 
 def test_a_suggested_plan_is_the_smallest_whose_known_bytes_fit():
     model = traced(*GPT_7B)
-    plan = suggest_plans(model, 16 * GB)[0]
+    plan = suggest_smallest_fitting_plans(model, 16 * GB)[0]
     assert plan == "zero=3,dp=4"
-    (smaller,) = compute_memory_by_rank(model, parse_parallel_plan("fsdp=2"))
+    (smaller,) = compute_memory_by_pipeline_stage(model, parse_parallel_plan("fsdp=2"))
     assert smaller.recomputed_total > 16 * GB
 
 
 def test_frozen_parameters_have_neither_gradients_nor_optimizer_state():
     model = linear()
     frozen = replace(model, modules=tuple(replace(one, trainable=0) for one in model.modules))
-    (rank,) = compute_memory_by_rank(frozen, parse_parallel_plan("dp=2"))
+    (rank,) = compute_memory_by_pipeline_stage(frozen, parse_parallel_plan("dp=2"))
     assert astuple(rank)[1:5] == (4e6, 0, 0, 0)
 
 
@@ -195,5 +195,5 @@ def test_frozen_parameters_have_neither_gradients_nor_optimizer_state():
     ],
 )
 def test_time_is_predicted_for_data_parallelism_alone(plan, kinds):
-    reason = explain_untimed_plan(parse_parallel_plan(plan))
+    reason = explain_missing_time_prediction(parse_parallel_plan(plan))
     assert (reason is None) if kinds is None else f"no time with {kinds}: " in str(reason)

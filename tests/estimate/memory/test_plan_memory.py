@@ -5,12 +5,12 @@ test_precision compares the lines of all families with traces of the built netwo
 
 from __future__ import annotations
 
-from perfctl.orchestrator.estimate.memory import MemoryLine, compute_peak_at
+from perfctl.orchestrator.estimate.memory import MemoryLine, compute_batch_peak_bytes
 from perfctl.orchestrator.estimate.plan_memory import (
-    compute_inference_lines,
-    compute_training_lines,
+    compute_inference_memory_envelope,
+    compute_training_memory_envelope,
 )
-from perfctl.orchestrator.predict.operations import Operation, list_plan_operations
+from perfctl.orchestrator.predict.operations import Operation, list_plan_forward_operations
 from perfctl.records.paper import Plan, PlanLayer
 
 
@@ -42,26 +42,30 @@ def test_one_linear_layer_holds_parameters_input_output_and_the_losss_tensors():
     sample = 4 * 10 + 8 + answers
     at_loss = MemoryLine(fixed + 8, sample + 3 * answers)
     at_gradient = MemoryLine(fixed + 8 + 4 * 44, sample + answers)
-    assert compute_training_lines(ONE, "sgd") == (at_loss, at_gradient)
-    assert compute_peak_at(compute_training_lines(ONE, "sgd"), 1) == max(184 + 112, 360 + 80)
+    assert compute_training_memory_envelope(ONE, "sgd") == (at_loss, at_gradient)
+    assert compute_batch_peak_bytes(compute_training_memory_envelope(ONE, "sgd"), 1) == max(
+        184 + 112, 360 + 80
+    )
 
 
 def test_optimizers_keep_their_state_and_some_take_copies_of_all_parameters_for_their_update():
-    plain = compute_training_lines(ONE, "sgd")
-    assert compute_training_lines(ONE, "momentum") == tuple(
+    plain = compute_training_memory_envelope(ONE, "sgd")
+    assert compute_training_memory_envelope(ONE, "momentum") == tuple(
         MemoryLine(line.fixed + 176, line.per_sample) for line in plain
     )
     loss, gradient = (MemoryLine(line.fixed + 352, line.per_sample) for line in plain)
     # The step comes last, when the loss, its gradient and the answers are gone: the square roots of
     # all 44.
-    assert compute_training_lines(ONE, "adam") == (
+    assert compute_training_memory_envelope(ONE, "adam") == (
         loss,
         gradient,
         MemoryLine(gradient.fixed - 8 + 4 * 44, 4 * 10 + 8),
     )
-    assert compute_training_lines(ONE, "adamw") == compute_training_lines(ONE, "adam")
+    assert compute_training_memory_envelope(ONE, "adamw") == compute_training_memory_envelope(
+        ONE, "adam"
+    )
     fullest = [
-        max(line.fixed for line in compute_training_lines(ONE, name)) - plain[-1].fixed
+        max(line.fixed for line in compute_training_memory_envelope(ONE, name)) - plain[-1].fixed
         for name in ("adadelta", "rmsprop")
     ]
     # state and copies, without the loss
@@ -71,8 +75,10 @@ def test_optimizers_keep_their_state_and_some_take_copies_of_all_parameters_for_
 def test_inference_lets_go_of_what_has_been_read():
     parameters = 4 * (66 + 28)
     # The input stays the caller's; fc1's 6 values live until act1 is done, whose 6 until fc2 is.
-    assert compute_inference_lines(TWO) == (MemoryLine(parameters, 4 * 10 + 8 + 4 * (6 + 6)),)
-    assert compute_inference_lines(ONE) == (MemoryLine(176, 48 + 16),)
+    assert compute_inference_memory_envelope(TWO) == (
+        MemoryLine(parameters, 4 * 10 + 8 + 4 * (6 + 6)),
+    )
+    assert compute_inference_memory_envelope(ONE) == (MemoryLine(176, 48 + 16),)
 
 
 def test_an_activation_keeps_its_output_or_its_input_for_backward():
@@ -85,9 +91,11 @@ def test_an_activation_keeps_its_output_or_its_input_for_backward():
     act = MemoryLine(parameters + 8 + 4 * 28, keeps_one + 24 + 24)
     # fc1 makes its parameters' gradients of 66; what act1 kept is gone.
     last = MemoryLine(parameters + 8 + 4 * (28 + 66), inputs + 4 * 4 + 24)
-    relu = compute_training_lines(TWO, "sgd")
+    relu = compute_training_memory_envelope(TWO, "sgd")
     assert relu == (act, last)
-    gelu = compute_training_lines(plan_of(*TWO.layers, classes=4, activation="gelu"), "sgd")
+    gelu = compute_training_memory_envelope(
+        plan_of(*TWO.layers, classes=4, activation="gelu"), "sgd"
+    )
     # fc1's output and act1's are both kept, so that the loss is the fullest; fc2 is done with
     # act1's before act1's turn.
     assert gelu == (
@@ -119,17 +127,21 @@ def test_inference_of_a_network_with_branches_frees_each_storage_after_its_last_
     # conv + norm; norm + act; act + pool with its places; pool + add; pool + add + cat; cat + fc.
     fullest = max(2 * image, image + small + 8 * 45, small + small + 2 * small, 4 * 90 + 16)
     # with a norm's statistics
-    assert compute_inference_lines(CNN) == (MemoryLine(parameters + 2 * 4 * 5, inputs + fullest),)
+    assert compute_inference_memory_envelope(CNN) == (
+        MemoryLine(parameters + 2 * 4 * 5, inputs + fullest),
+    )
     wide = plan_of(
         CONV,
         PlanLayer("pool", "max_pool", (0,), (5, 6, 6), (5, 6, 6), kernel=3, padding=1),
         classes=4,
     )
-    assert compute_inference_lines(wide) == (MemoryLine(4 * 135, inputs + image + image + 8 * 180),)
+    assert compute_inference_memory_envelope(wide) == (
+        MemoryLine(4 * 135, inputs + image + image + 8 * 180),
+    )
 
 
 def test_works_of_a_plan_are_its_layers_with_a_softmax_and_a_loss_at_the_end():
-    assert list_plan_operations(CNN) == (
+    assert list_plan_forward_operations(CNN) == (
         Operation("conv", "conv", 1, 180 * 27, 108, 180, 135, 36, 5, 27, kernel=9, first=True),
         Operation("norm", "norm", 1, 0, 180, 180, 10, 0, 0, 0),
         Operation("act", "activation", 1, 0, 180, 180, 0, 0, 0, 0),
@@ -140,7 +152,13 @@ def test_works_of_a_plan_are_its_layers_with_a_softmax_and_a_loss_at_the_end():
         Operation("", "softmax", 1, 0, 4, 4, 0, 0, 0, 0),
         Operation("", "loss", 1, 0, 5, 1, 0, 0, 0, 0),
     )
-    assert [work.first for work in list_plan_operations(TWO)] == [True, False, False, False, False]
+    assert [work.first for work in list_plan_forward_operations(TWO)] == [
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
 
 
 def test_a_mean_over_a_window_is_elementwise_work_without_a_window_of_its_own():
@@ -149,7 +167,7 @@ def test_a_mean_over_a_window_is_elementwise_work_without_a_window_of_its_own():
         PlanLayer("conv", "conv", (0,), (5, 3, 3), (2, 1, 1), kernel=3, stride=2, bias=True),
         classes=2,
     )
-    assert list_plan_operations(plan)[:2] == (
+    assert list_plan_forward_operations(plan)[:2] == (
         Operation("mean", "elementwise", 1, 0, 180, 45, 0, 0, 0, 0, stride=2),
         Operation("conv", "conv", 1, 2 * 45, 45, 2, 92, 1, 2, 45, kernel=9, stride=2, first=True),
     )

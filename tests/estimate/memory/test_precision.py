@@ -12,15 +12,15 @@ from perfctl.orchestrator.estimate.memory import (
     RESERVE,
     SMALL,
     StepMemory,
-    can_run_in,
-    compute_peak_at,
-    get_default_reserve,
+    can_run_trace_in_bytes,
+    compute_batch_peak_bytes,
+    get_default_reserve_bytes,
 )
 from perfctl.orchestrator.estimate.plan_memory import (
-    compute_inference_lines,
-    compute_training_lines,
+    compute_inference_memory_envelope,
+    compute_training_memory_envelope,
 )
-from perfctl.orchestrator.predict.cost import compute_memory_need
+from perfctl.orchestrator.predict.cost import compute_tensor_memory_need
 from perfctl.workloads.models.plan import plan_model
 
 PUBLISHED = Path(__file__).parents[3] / "scripts" / "proof" / "accuracy" / "published.csv"
@@ -66,13 +66,13 @@ def traced(model, precision, optimizer, batch):
 def test_a_familys_lines_are_the_trace_to_the_byte(spec, optimizer, precision):
     planned = plan_model(spec)
     lines = (
-        compute_training_lines(planned, optimizer, precision)
+        compute_training_memory_envelope(planned, optimizer, precision)
         if optimizer
-        else compute_inference_lines(planned, precision)
+        else compute_inference_memory_envelope(planned, precision)
     )
     small, more = (traced(spec, precision, optimizer, batch) for batch in (2, 3))
     for batch in (1, 2, 3, 8, 48, 1000):
-        assert compute_peak_at(lines, batch) == compute_peak_at(
+        assert compute_batch_peak_bytes(lines, batch) == compute_batch_peak_bytes(
             StepMemory(small, more).lines, batch
         ), batch
 
@@ -80,17 +80,19 @@ def test_a_familys_lines_are_the_trace_to_the_byte(spec, optimizer, precision):
 def test_bf16_has_the_bytes_of_fp16_and_tf32_those_of_fp32():
     planned = plan_model("resnet:depth=26,width=8")
     for one, other in (("bf16", "fp16"), ("tf32", "fp32")):
-        assert compute_training_lines(planned, "adam", one) == compute_training_lines(
-            planned, "adam", other
+        assert compute_training_memory_envelope(
+            planned, "adam", one
+        ) == compute_training_memory_envelope(planned, "adam", other)
+        assert compute_inference_memory_envelope(planned, one) == compute_inference_memory_envelope(
+            planned, other
         )
-        assert compute_inference_lines(planned, one) == compute_inference_lines(planned, other)
 
 
 def test_sixteen_bits_halve_what_grows_with_the_batch_and_add_casts_to_what_does_not():
     planned = plan_model("vgg:depth=11,width=64,image=224")
     batch = 256
     whole, half = (
-        compute_peak_at(compute_training_lines(planned, "momentum", name), batch)
+        compute_batch_peak_bytes(compute_training_memory_envelope(planned, "momentum", name), batch)
         for name in ("fp32", "fp16")
     )
     places = (
@@ -98,7 +100,7 @@ def test_sixteen_bits_halve_what_grows_with_the_batch_and_add_casts_to_what_does
         * batch
         * sum(layer.output_elements for layer in planned.layers if layer.kind == "max_pool")
     )
-    given = 4 * batch * planned.layers[0].input_elements
+    given = 4 * batch * planned.layers[0].all_input_elements
     always = 3 * 4 * planned.parameters  # parameters, gradients, momentum
     assert whole / 2 < half < (whole + places + given + always) / 2 + 2 * 2 * planned.parameters
 
@@ -119,9 +121,12 @@ def test_a_deep_network_runs_in_its_tensors_and_half_a_gib_for_workspaces_and_fr
     docs/reference/formulas.md, Memory."""
     small, more = (traced(spec, "fp16", optimizer, size) for size in (2, 3))
     memory = StepMemory(small, more)
-    step, tensors = memory.make_trace_at(batch), compute_peak_at(memory.lines, batch)
-    assert can_run_in(step, tensors + RESERVE // 2)
-    assert not can_run_in(step, tensors - SMALL)
+    step, tensors = (
+        memory.extrapolate_trace_to_batch(batch),
+        compute_batch_peak_bytes(memory.lines, batch),
+    )
+    assert can_run_trace_in_bytes(step, tensors + RESERVE // 2)
+    assert not can_run_trace_in_bytes(step, tensors - SMALL)
 
 
 def test_every_published_run_of_resnet_50_is_said_to_fit_on_its_card():
@@ -143,12 +148,12 @@ def test_every_published_run_of_resnet_50_is_said_to_fit_on_its_card():
         )
         trains = row["mode"] == "train"
         lines = (
-            compute_training_lines(planned, "momentum", precision)
+            compute_training_memory_envelope(planned, "momentum", precision)
             if trains
-            else compute_inference_lines(planned, precision)
+            else compute_inference_memory_envelope(planned, precision)
         )
-        assert compute_memory_need(
-            lines, batch, machine.memory_bytes, get_default_reserve(machine.kind)
+        assert compute_tensor_memory_need(
+            lines, batch, machine.memory_bytes, get_default_reserve_bytes(machine.kind)
         ).fits, row["id"]
         fitted += 1
         if trains and machine.name == "V100 SXM2 16 GB":

@@ -15,8 +15,8 @@ from perfctl.orchestrator.estimate.mfu import (
     DecoderSizes,
     DevicePeak,
     audit_mfu,
-    build_decoder_by_hand,
-    count_recomputed_flops,
+    build_dense_decoder_from_dimensions,
+    compute_recomputed_flops_per_token,
 )
 
 EVERY = (*CONVENTIONS, *VARIANTS, EXACT, CAUSAL)
@@ -40,7 +40,7 @@ PAIRS = 16
 
 
 def terms(key, model=MODEL):
-    found = FORMULAS[key].count_terms(model)
+    found = FORMULAS[key].compute_token_flops_by_term(model)
     assert found is not None
     return {name: value for name, value in found.items() if value}
 
@@ -106,7 +106,7 @@ def sized():
 def test_the_terms_of_a_difference_add_up_to_it(model):
     found = audit_mfu(model, 1e-30, 1, DevicePeak(1.0, ""))
     for row in (found.causal, *found.rows):
-        difference = found.compare_with_exact(row)
+        difference = found.compute_excess_flops_over_exact(row)
         assert difference is not None
         total = row.total
         exact = found.exact.total
@@ -120,7 +120,7 @@ def test_the_terms_of_a_difference_add_up_to_it(model):
 @pytest.mark.parametrize("one", EVERY, ids=lambda one: one.key)
 def test_every_formula_names_its_source_and_no_term_that_has_no_name(one):
     assert one.source and one.formula and one.attention
-    assert set(one.count_terms(MODEL) or {}) <= {
+    assert set(one.compute_token_flops_by_term(MODEL) or {}) <= {
         "weights",
         "router",
         "head",
@@ -136,13 +136,13 @@ def test_every_formula_names_its_source_and_no_term_that_has_no_name(one):
 def test_recomputing_adds_a_forward_pass_of_what_runs_again():
     exact, palm = terms("exact"), terms("palm")
     attention = exact["attention"] / 3
-    assert count_recomputed_flops(EXACT, exact, "none") == 0
-    assert count_recomputed_flops(EXACT, exact, "selective") == attention
-    assert count_recomputed_flops(EXACT, exact, "full") == 2 * (1000 + 30) + attention, (
-        "not the LM head"
-    )
+    assert compute_recomputed_flops_per_token(EXACT, exact, "none") == 0
+    assert compute_recomputed_flops_per_token(EXACT, exact, "selective") == attention
+    assert (
+        compute_recomputed_flops_per_token(EXACT, exact, "full") == 2 * (1000 + 30) + attention
+    ), "not the LM head"
     parameters = sum(value for name, value in palm.items() if name != "attention")
-    assert count_recomputed_flops(FORMULAS["palm"], palm, 0.75) == pytest.approx(
+    assert compute_recomputed_flops_per_token(FORMULAS["palm"], palm, 0.75) == pytest.approx(
         0.75 * parameters / 3 + attention
     ), "all parameters"
 
@@ -152,7 +152,7 @@ def throughput(mfu, devices=1, model=MODEL):
     peak = DevicePeak(1e6, "")
     return audit_mfu(
         model,
-        mfu * peak.flops * devices / sum(model.list_exact_terms().values()),
+        mfu * peak.flops * devices / sum(model.compute_exact_token_flops().values()),
         devices,
         peak,
         recompute="full",
@@ -170,7 +170,9 @@ def test_utilisations_over_100_percent_are_refused_with_a_cause():
 
 
 def test_scores_that_the_mask_leaves_out_are_named_as_the_cause():
-    long = build_decoder_by_hand(layers=2, hidden=64, heads=2, ffn=64, vocab=10, seq=100_000)
+    long = build_dense_decoder_from_dimensions(
+        layers=2, hidden=64, heads=2, ffn=64, vocab=10, seq=100_000
+    )
     assert "causal mask removes" in (throughput(1.5, model=long).exact.reason or "")
     windowed = replace(
         long, attention=tuple(replace(layer, window=128) for layer in long.attention)

@@ -17,8 +17,8 @@ from perfctl.orchestrator.estimate.mfu import (
     DecoderSizes,
     DevicePeak,
     audit_mfu,
-    build_decoder_by_hand,
-    count_recomputed_flops,
+    build_dense_decoder_from_dimensions,
+    compute_recomputed_flops_per_token,
 )
 from tests.make.decoders import GPT_OSS, LLAMA3_8B, QWEN3_MOE, gated
 from tests.make.tables import table
@@ -29,13 +29,13 @@ A100, TPU_V4 = 312e12, 275e12
 
 
 def flops(key, model):
-    terms = FORMULAS[key].count_terms(model)
+    terms = FORMULAS[key].compute_token_flops_by_term(model)
     assert terms is not None
     return sum(terms.values())
 
 
 def palm(layers, hidden, heads, billions):
-    return build_decoder_by_hand(
+    return build_dense_decoder_from_dimensions(
         layers=layers,
         hidden=hidden,
         heads=heads,
@@ -56,7 +56,7 @@ PALM = palm(118, 18432, 48, 540.35)
 def test_palms_mfu_of_megatron_turing_is_cut_off_not_rounded():
     """The paper has 29.7% and 30.2%; its own numbers give 29.77% and 30.27%, so 0.1% cannot
     be met."""
-    model = build_decoder_by_hand(
+    model = build_dense_decoder_from_dimensions(
         layers=105, hidden=20480, heads=128, ffn=4 * 20480, vocab=50_257, seq=2048, parameters=530e9
     )
     found = audit_mfu(model, 65.43e3, 2240, DevicePeak(A100, ""))
@@ -68,7 +68,7 @@ def test_palms_mfu_of_megatron_turing_is_cut_off_not_rounded():
 
 LAYERS, WIDTH, VOCAB, BLOCK = 12, 768, 50257, 1024
 GPT2 = replace(
-    build_decoder_by_hand(
+    build_dense_decoder_from_dimensions(
         layers=LAYERS, hidden=WIDTH, heads=12, ffn=4 * WIDTH, vocab=VOCAB, tied=True, seq=BLOCK
     ),
     positions=BLOCK * WIDTH,
@@ -80,7 +80,7 @@ GPT2 = replace(
 def test_nanogpts_notebook_to_the_last_digit():
     assert GPT2.parameters == 124_337_664
     assert flops("palm", GPT2) * BLOCK == 879_894_724_608
-    assert sum(GPT2.list_exact_terms().values()) * BLOCK == 874_944_921_600
+    assert sum(GPT2.compute_exact_token_flops().values()) * BLOCK == 874_944_921_600
     found = audit_mfu(GPT2, 100 * BLOCK / 0.755, 1, DevicePeak(A100, ""))
     assert found.exact.mfu == pytest.approx(0.3714, rel=BY_01_PERCENT)
     assert LLAMA3_8B.parameters == 8_030_261_248
@@ -98,7 +98,7 @@ def test_nanogpts_notebook_to_the_last_digit():
 def test_megatrons_table_of_mfu_and_hfu(layers, hidden, heads, batch, seconds, gpus, mfu, hfu):
     """HFU only by its equation 8, 72 B L s h^2 (1 + s / 3h + ...): the text's 4 B s^2 h more a
     layer would be (1 + 2s / 9h)."""
-    model = build_decoder_by_hand(
+    model = build_dense_decoder_from_dimensions(
         layers=layers, hidden=hidden, heads=heads, ffn=4 * hidden, vocab=51_200, seq=2048
     )
     tokens_per_second = batch * 2048 / seconds
@@ -123,7 +123,7 @@ def test_megatrons_table_of_mfu_and_hfu(layers, hidden, heads, batch, seconds, g
 
 def test_megatrons_22b_is_as_near_as_its_iteration_time():
     """1.10 s has three digits, so that its 41.5% is known within 0.45%, not 0.1%."""
-    model = build_decoder_by_hand(
+    model = build_dense_decoder_from_dimensions(
         layers=48, hidden=6144, heads=64, ffn=4 * 6144, vocab=51_200, seq=2048, head_dim=96
     )
     low, high = (
@@ -134,7 +134,9 @@ def test_megatrons_22b_is_as_near_as_its_iteration_time():
 
 
 SHAKESPEARE = replace(
-    build_decoder_by_hand(layers=6, hidden=384, heads=6, ffn=4 * 384, vocab=65, tied=True, seq=256),
+    build_dense_decoder_from_dimensions(
+        layers=6, hidden=384, heads=6, ffn=4 * 384, vocab=65, tied=True, seq=256
+    ),
     positions=256 * 384,
     others=13 * 384,
 )
@@ -195,7 +197,9 @@ def test_flops_of_so_many_tokens_are_the_published_ones(key, model, tokens, expe
 
 
 def test_palms_rematerialisation_adds_to_the_flops_of_a_token():
-    again = count_recomputed_flops(FORMULAS["palm"], FORMULAS["palm"].count_terms(PALM) or {}, 0.75)
+    again = compute_recomputed_flops_per_token(
+        FORMULAS["palm"], FORMULAS["palm"].compute_token_flops_by_term(PALM) or {}, 0.75
+    )
     assert (flops("palm", PALM) + again) / 1e12 == pytest.approx(4.10, rel=BY_01_PERCENT)
 
 

@@ -57,7 +57,7 @@ def mfu_with(one, attention, tokens_per_second=6000, idle=False):
 
 
 def test_one_of_two_attention_products_as_in_torchtitan_4366():
-    half = (LLAMA3_8B.count_attention_flops("sequence") or 0) / 12
+    half = (LLAMA3_8B.compute_attention_flops_per_token("sequence") or 0) / 12
     said = [one.said for one in explained(LLAMA3_8B, 6000, mfu_with(LLAMA3_8B, half), H100)]
     assert "torchtitan, one of two attention products" in said
     assert {"megatron", "maxtext"} <= set(said), (
@@ -73,8 +73,10 @@ def test_the_formula_that_torchtitan_4366_replaced_has_half_of_both_products_for
     inline = 6 * hidden * tokens * single + 6 * hidden * tokens * double
     half = next(
         one for one in VARIANTS if one.key == "torchtitan, one of two attention products"
-    ).count_terms(flux)
-    whole = next(one for one in CONVENTIONS if one.key == "torchtitan").count_terms(flux)
+    ).compute_token_flops_by_term(flux)
+    whole = next(one for one in CONVENTIONS if one.key == "torchtitan").compute_token_flops_by_term(
+        flux
+    )
     assert half is not None and half["attention"] == inline == 4_841_275_392
     assert whole is not None and whole["attention"] == 2 * inline
 
@@ -118,7 +120,7 @@ def test_heads_of_keys_in_place_of_queries_as_olmo_core_478_proposed():
 def test_a_tied_head_that_was_subtracted_as_before_torchtitan_3225():
     tied = gated(28, 1024, 3072, 16, 8, 151_936, 8192, head_dim=128, tied=True)
     wrong = (
-        mfu_with(tied, (tied.count_attention_flops("sequence") or 0) / 6)
+        mfu_with(tied, (tied.compute_attention_flops_per_token("sequence") or 0) / 6)
         - 100 * 6 * tied.head * 6000 / H100.flops
     )
     said = [one.said for one in explained(tied, 6000, wrong, H100)]
@@ -128,7 +130,7 @@ def test_a_tied_head_that_was_subtracted_as_before_torchtitan_3225():
 
 
 def test_half_the_mfu_is_the_sparse_peak_and_many_times_it_the_number_of_devices():
-    right = mfu_with(LLAMA3_8B, (LLAMA3_8B.count_attention_flops("sequence") or 0) / 6)
+    right = mfu_with(LLAMA3_8B, (LLAMA3_8B.compute_attention_flops_per_token("sequence") or 0) / 6)
     assert "torchtitan" in [one.said for one in explained(LLAMA3_8B, 6000, right, H100)]
     assert "torchtitan over the sparse peak, twice the dense one" in [
         one.said for one in explained(LLAMA3_8B, 6000, right / 2, H100)
@@ -138,7 +140,7 @@ def test_half_the_mfu_is_the_sparse_peak_and_many_times_it_the_number_of_devices
 
 
 def test_an_hfu_that_is_called_mfu_is_found():
-    exact = LLAMA3_8B.list_exact_terms()
+    exact = LLAMA3_8B.compute_exact_token_flops()
     hfu = (
         100
         * (sum(exact.values()) + exact["weights"] / 3 + exact["attention"] / 3)

@@ -7,8 +7,8 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.sheets.layers import ManualCheckFacts, WorkedWay
 from perfctl.orchestrator.estimate.sheets.sheet import build_layer_sheet
 from perfctl.orchestrator.estimate.sheets.slips import (
-    check_stated_value,
-    explain_finding,
+    diagnose_stated_value,
+    explain_check_finding,
     parse_stated_value,
 )
 from perfctl.records.paper import OpShape
@@ -68,11 +68,11 @@ CONV2 = conv2()
     ],
 )
 def test_a_value_is_right_if_it_is_the_figure_that_it_names(text, figure):
-    finding = check_stated_value(
-        parse_stated_value(text), CONV2.facts, CONV2.quantities, batches=BATCHES
+    finding = diagnose_stated_value(
+        parse_stated_value(text), CONV2.facts, CONV2.quantities, sweep_batches=BATCHES
     )
     assert (finding.is_explained, finding.mistakes) == (True, ())
-    assert f" is correct: {figure}. " in explain_finding(finding, "conv2")
+    assert f" is correct: {figure}. " in explain_check_finding(finding, "conv2")
 
 
 @pytest.mark.parametrize("text", ["", "many", "-5", "12 parsecs", "1.2.3", "5 MAC KiB x"])
@@ -114,12 +114,12 @@ def test_what_is_no_value_is_refused(text):
     ],
 )
 def test_the_most_plausible_mistake_is_named_first(text, slips):
-    finding = check_stated_value(
-        parse_stated_value(text), CONV2.facts, CONV2.quantities, batches=BATCHES
+    finding = diagnose_stated_value(
+        parse_stated_value(text), CONV2.facts, CONV2.quantities, sweep_batches=BATCHES
     )
     assert (finding.is_explained, finding.mistakes) == (True, slips)
     assert len(finding.other_mistakes) < 3
-    assert "is right" not in explain_finding(finding)
+    assert "is right" not in explain_check_finding(finding)
 
 
 def test_the_value_of_another_layer_is_named():
@@ -127,14 +127,14 @@ def test_the_value_of_another_layer_is_named():
     fc1 = build_layer_sheet((forward,), "fc1")
     assert fc1 is not None
     value = BATCH * 9216 * 130
-    finding = check_stated_value(value, CONV2.facts, CONV2.quantities, other_sheets=(fc1,))
+    finding = diagnose_stated_value(value, CONV2.facts, CONV2.quantities, other_sheets=(fc1,))
     assert finding.mistakes == ("the value of fc1",)
 
 
 def test_a_value_that_no_mistake_makes_gets_no_invented_reason():
-    finding = check_stated_value(600_000_001, CONV2.facts, CONV2.quantities)
+    finding = diagnose_stated_value(600_000_001, CONV2.facts, CONV2.quantities)
     assert (finding.is_explained, finding.mistakes) == (False, ())
-    assert explain_finding(finding, "conv2") == (
+    assert explain_check_finding(finding, "conv2") == (
         "Your 600,000,001 for conv2 is not correct, and no common mistake or pair of mistakes "
         f"gives it. Correct: {MAC:,} MAC = {2 * MAC:,} FLOP (forward)."
     )
@@ -142,7 +142,9 @@ def test_a_value_that_no_mistake_makes_gets_no_invented_reason():
 
 def test_mistakes_are_said_as_possible_with_their_arithmetic():
     value = MAC // BATCH
-    assert explain_finding(check_stated_value(value, CONV2.facts, CONV2.quantities), "conv2") == (
+    assert explain_check_finding(
+        diagnose_stated_value(value, CONV2.facts, CONV2.quantities), "conv2"
+    ) == (
         f"Your {value:,} for conv2 could come from batch of 64 left out ({value:,} MAC), or from the 64 "
         f"output channels left out ({value:,} MAC). Correct: {MAC:,} MAC = {2 * MAC:,} FLOP "
         "(forward)."
@@ -170,15 +172,17 @@ SMALL = ManualCheckFacts(10, 12, 3, True, (WorkedWay((), ((4, 3),), 3, NAMES),),
     ],
 )
 def test_facts_alone_explain_operations(value, slips):
-    finding = check_stated_value(value, SMALL)
+    finding = diagnose_stated_value(value, SMALL)
     assert (finding.is_explained, finding.mistakes, finding.correct_value) == (True, slips, 120)
 
 
 def test_several_products_and_a_layer_without_bias_are_worked_out_alike():
     bare = ManualCheckFacts(10, 12, 0, False, (WorkedWay((), ((4, 3), (5, 3)), 3, NAMES),))
-    assert check_stated_value(270 + 30, bare).mistakes == ("a bias addition for each output value",)
-    assert check_stated_value(270, bare).derivation == "10 x (4 x 3 + 5 x 3) = 270 MAC"
-    assert not check_stated_value(297, bare).is_explained, (
+    assert diagnose_stated_value(270 + 30, bare).mistakes == (
+        "a bias addition for each output value",
+    )
+    assert diagnose_stated_value(270, bare).derivation == "10 x (4 x 3 + 5 x 3) = 270 MAC"
+    assert not diagnose_stated_value(297, bare).is_explained, (
         "a factor off by one is a mistake in one product alone"
     )
 
@@ -197,20 +201,22 @@ def test_a_layer_without_multiply_adds_has_figures_too():
     )
     sheet = build_layer_sheet((relu,), "act")
     assert sheet is not None and sheet.facts is None
-    assert check_stated_value(parse_stated_value("96 B"), None, sheet.quantities).mistakes == ()
+    assert diagnose_stated_value(parse_stated_value("96 B"), None, sheet.quantities).mistakes == ()
     assert (
-        check_stated_value(parse_stated_value("24 values"), None, sheet.quantities).quantity
+        diagnose_stated_value(parse_stated_value("24 values"), None, sheet.quantities).quantity
         == "output map"
     )
-    assert not check_stated_value(parse_stated_value("95 B"), None, sheet.quantities).is_explained
-    assert check_stated_value(0, None, sheet.quantities).is_correct
-    assert "cannot check" in explain_finding(
-        check_stated_value(parse_stated_value("5 biases"), None, sheet.quantities)
+    assert not diagnose_stated_value(
+        parse_stated_value("95 B"), None, sheet.quantities
+    ).is_explained
+    assert diagnose_stated_value(0, None, sheet.quantities).is_correct
+    assert "cannot check" in explain_check_finding(
+        diagnose_stated_value(parse_stated_value("5 biases"), None, sheet.quantities)
     )
 
 
 def test_a_value_keeps_the_digits_that_it_was_written_with():
-    finding = check_stated_value(
+    finding = diagnose_stated_value(
         parse_stated_value(f"{MAC / 1e9:.5f} GMAC"), CONV2.facts, CONV2.quantities
     )
-    assert explain_finding(finding).startswith(f"{MAC / 1e9:.5f} GMAC is correct")
+    assert explain_check_finding(finding).startswith(f"{MAC / 1e9:.5f} GMAC is correct")

@@ -3,13 +3,13 @@
 import pytest
 
 from perfctl.orchestrator.estimate.request import Request
-from perfctl.orchestrator.estimate.session import estimate_model
+from perfctl.orchestrator.estimate.session import estimate_model_for_batches
 from perfctl.orchestrator.estimate.sheets.network import (
     NetworkLine,
     build_network_sheet,
 )
 from perfctl.orchestrator.report.files.documents import FORMS
-from perfctl.orchestrator.report.sheets import NetworkSheets, build_network_sheets_view
+from perfctl.orchestrator.report.sheets import NetworkSheets, build_network_calculation_view
 from perfctl.records.paper import LayerCall, TracedModule
 
 BATCH = 4
@@ -20,7 +20,9 @@ FC1, FC2 = BATCH * 9216 * 128, BATCH * 128 * 10
 
 @pytest.fixture(scope="module")
 def sheet():
-    return estimate_model(Request("mnist_cnn"), (BATCH,)).build_network_sheets()[BATCH]
+    return estimate_model_for_batches(
+        Request("mnist_cnn"), (BATCH,)
+    ).build_network_sheets_by_batch()[BATCH]
 
 
 def test_every_layer_has_a_line_with_its_hand_values(sheet):
@@ -48,8 +50,8 @@ def test_the_totals_are_the_sums(sheet):
     assert (total.parameters, total.macs) == (1_199_882, CONV1 + CONV2 + FC1 + FC2)
     assert total.flops == 2 * (CONV1 + CONV2 + FC1 + FC2)
     assert total.backward_flops == 2 * (CONV1 + 2 * (CONV2 + FC1 + FC2))
-    found = estimate_model(Request("torchvision:resnet18"), (2,))
-    estimate, whole = found.batches[2], found.build_network_sheets()[2].total
+    found = estimate_model_for_batches(Request("torchvision:resnet18"), (2,))
+    estimate, whole = found.batches[2], found.build_network_sheets_by_batch()[2].total
     assert (whole.flops, whole.backward_flops) == (estimate.forward.flops, estimate.backward.flops)
     assert (whole.parameters, whole.elementwise_flops) == (
         11_689_512,
@@ -58,7 +60,9 @@ def test_the_totals_are_the_sums(sheet):
 
 
 def document(form, model, sheet, problems=()):
-    return FORMS[form](build_network_sheets_view(NetworkSheets(model, {BATCH: sheet}, problems)))
+    return FORMS[form](
+        build_network_calculation_view(NetworkSheets(model, {BATCH: sheet}, problems))
+    )
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -2,14 +2,14 @@
 that is transposed."""
 
 from perfctl.orchestrator.estimate.sheets.layers import (
-    list_conv_ways,
-    list_transposed_ways,
-    work_convolution,
+    build_convolution_worksheet,
+    list_conv_macs_with_mistakes,
+    list_deconv_macs_with_mistakes,
 )
 from tests.make.shapes import op
 from tests.make.sheets import lines_of, numbers_of, ways_of, written
 
-GROUPED = work_convolution(
+GROUPED = build_convolution_worksheet(
     op(
         "aten.convolution",
         ((2, 6, 7, 10), (4, 3, 3, 3), (4,)),
@@ -23,7 +23,7 @@ GROUPED = work_convolution(
     )
 )
 """H: (7 - 3 + 2)/2 + 1 = 4; W, the kernel 5 wide by its dilation: (10 - 5 + 2)/1 + 1 = 8."""
-UP = work_convolution(
+UP = build_convolution_worksheet(
     op(
         "aten.convolution",
         ((2, 4, 3, 5), (4, 3, 2, 3), (6,)),
@@ -115,7 +115,7 @@ def test_every_way_to_work_a_convolution_and_its_multiply_adds():
 
 
 def test_a_convolution_that_keeps_the_size_has_neither_stride_nor_groups_nor_size_to_mistake():
-    ways = list_conv_ways((2, 3, 3), (5,), (5,), [(1,), (1,), (1,)])
+    ways = list_conv_macs_with_mistakes((2, 3, 3), (5,), (5,), [(1,), (1,), (1,)])
     assert [
         (way.slips[0].split(" (")[0] if way.slips else "", way.macs_per_sample)
         for way in ways
@@ -136,7 +136,7 @@ def test_a_convolution_that_keeps_the_size_has_neither_stride_nor_groups_nor_siz
 
 
 def test_a_size_that_the_stride_does_not_divide_is_rounded_down_and_one_channel_a_group_is_depthwise():
-    work = work_convolution(
+    work = build_convolution_worksheet(
         op(
             "aten.convolution",
             ((6, 8), (6, 1, 3), None),
@@ -209,7 +209,7 @@ def test_every_way_to_work_a_transposed_convolution_and_its_multiply_adds():
 
 
 def test_a_transposed_convolution_without_groups_has_no_division_to_leave_out():
-    ways = list_transposed_ways((2, 4, 3), (4, 6, 2), (2, 6, 4), 1)
+    ways = list_deconv_macs_with_mistakes((2, 4, 3), (4, 6, 2), (2, 6, 4), 1)
     assert [(way.slips, way.macs_per_sample) for way in ways] == [
         ((), 48 * 3),
         (("positions of the output (4) instead of the input's (3)",), 48 * 4),

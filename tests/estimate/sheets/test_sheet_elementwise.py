@@ -9,10 +9,10 @@ import pytest
 from perfctl.orchestrator.estimate.sheets.layers import (
     SheetLine,
     SheetTensor,
-    work_embedding,
-    work_norm,
-    work_plain_layer,
-    work_pooling,
+    build_embedding_worksheet,
+    build_norm_worksheet,
+    build_operation_list_worksheet,
+    build_pooling_worksheet,
 )
 from tests.make.shapes import Shape, op
 from tests.make.sheets import lines_of, written
@@ -20,7 +20,7 @@ from tests.make.tables import table
 
 
 def test_an_embedding_line_by_line():
-    work = work_embedding(op("aten.embedding", ((50, 8), (2, 7)), ((2, 7, 8),)))
+    work = build_embedding_worksheet(op("aten.embedding", ((50, 8), (2, 7)), ((2, 7, 8),)))
     assert written(work.shapes) == lines_of("""
         indices |  |  | 2 x 7
         table | entries x E |  | 50 x 8
@@ -112,7 +112,7 @@ OWN = ("weights", "biases", "running mean", "running variance")
 def test_a_norm_says_what_shares_a_mean_what_each_value_costs_and_what_it_keeps(
     name, inputs, kept, attributes, shared, sizes, space
 ):
-    work = work_norm(op(f"aten.{name}", inputs, (GIVEN, kept, kept), **attributes))
+    work = build_norm_worksheet(op(f"aten.{name}", inputs, (GIVEN, kept, kept), **attributes))
     values, sharing = prod(GIVEN), prod(sizes)
     assert work.shapes == (
         SheetLine("input", "", "", "2 x 6 x 5 x 4"),
@@ -141,7 +141,7 @@ def test_a_norm_says_what_shares_a_mean_what_each_value_costs_and_what_it_keeps(
 
 
 def test_a_norms_weights_and_statistics_are_taken_from_their_places():
-    batch = work_norm(
+    batch = build_norm_worksheet(
         op(
             "aten.native_batch_norm",
             ((2, 6), (1,), (2,), (3,), (4,)),
@@ -150,11 +150,11 @@ def test_a_norms_weights_and_statistics_are_taken_from_their_places():
         )
     )
     assert [item.sizes for item in batch.space] == [(1,), (2,), (3,), (4,), (2, 6), (7,), (8,)]
-    layer = work_norm(
+    layer = build_norm_worksheet(
         op("aten.native_layer_norm", ((2, 6), None, (2,), (3,)), ((2, 6), (7,), (8,)))
     )
     assert [item.sizes for item in layer.space] == [(2,), (3,), (2, 6), (7,), (8,)]
-    group = work_norm(
+    group = build_norm_worksheet(
         op("aten.native_group_norm", ((2, 6), (1,), (2,)), ((2, 6), (7,), (8,)), group=2)
     )
     assert [item.sizes for item in group.space] == [(1,), (2,), (2, 6), (7,), (8,)]
@@ -163,7 +163,7 @@ def test_a_norms_weights_and_statistics_are_taken_from_their_places():
 def test_a_max_pool_line_by_line():
     """H: (8 - 2)/2 + 1 = 4, the stride being the window; W: (9 - 5 + 2)/3 + 1 = 3, the window 5
     wide by its dilation."""
-    work = work_pooling(
+    work = build_pooling_worksheet(
         op(
             "aten.max_pool2d_with_indices",
             ((2, 3, 8, 9),),
@@ -196,7 +196,7 @@ def test_a_max_pool_line_by_line():
     ("up", "said", "size"), [(False, ", rounded down", 3), (True, ", rounded up", 4)]
 )
 def test_an_average_pool_in_three_dimensions_repeats_what_is_said_once(up, said, size):
-    work = work_pooling(
+    work = build_pooling_worksheet(
         op(
             "aten.avg_pool3d",
             ((1, 8, 9, 8),),
@@ -231,7 +231,7 @@ def test_an_average_pool_in_three_dimensions_repeats_what_is_said_once(up, said,
 
 
 def test_anything_else_says_what_each_operation_does():
-    work = work_plain_layer(
+    work = build_operation_list_worksheet(
         (
             op("aten.relu_", ((2, 6),), ((2, 6),)),
             op("aten.unheard_of", ((2, 6),), ((2, 6),)),
@@ -250,6 +250,6 @@ def test_anything_else_says_what_each_operation_does():
         mm | M x K x N = 2 x 6 x 5 = 60 MAC = 120 FLOP |  | 60 MAC
     """)
     assert (work.space, work.facts) == ((SheetTensor("output map", (2, 5), 4),), None)
-    assert work_plain_layer((op("aten.relu", ((2, 6),), ((2, 0),)),)).space == (), (
+    assert build_operation_list_worksheet((op("aten.relu", ((2, 6),), ((2, 0),)),)).space == (), (
         "an empty tensor takes no space"
     )

@@ -12,8 +12,11 @@ from torch import nn
 
 from perfctl.orchestrator.estimate import session as estimation
 from perfctl.orchestrator.estimate.sheets.sheet import build_layer_sheet
-from perfctl.orchestrator.estimate.sheets.slips import check_stated_value, parse_stated_value
-from perfctl.orchestrator.report.sheets import build_layer_sheets, build_layer_sheets_view
+from perfctl.orchestrator.estimate.sheets.slips import diagnose_stated_value, parse_stated_value
+from perfctl.orchestrator.report.sheets import (
+    build_layer_calculation_sheets,
+    build_layer_calculation_view,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
 
@@ -82,14 +85,16 @@ def test_the_steps_end_at_the_value_by_hand_and_at_the_layers_row(name):
     assert found.parameters == sum(values.numel() for values in model.parameters())
     assert sheet.facts is not None
     assert (sheet.facts.forward_macs_of_batch, sheet.facts.batch) == (macs, 2)
-    assert check_stated_value(macs, sheet.facts).mistakes == ()
+    assert diagnose_stated_value(macs, sheet.facts).mistakes == ()
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_the_view_has_every_result(name):
     model, given, layer, _ = KINDS[name]
     sheet, _ = sheet_of(model, given, layer)
-    view = build_layer_sheets_view(build_layer_sheets("net", {1: sheet}, {}, ()), has_sheet=True)
+    view = build_layer_calculation_view(
+        build_layer_calculation_sheets("net", {1: sheet}, {}, ()), show_calculation=True
+    )
     for section, table in zip(sheet.sections, view.tables, strict=True):
         assert section.title == table.caption
         assert [line.result for line in section.lines] == [row[-1].text for row in table.rows]
@@ -108,7 +113,7 @@ def test_a_slip_of_a_traced_layer_is_named_and_its_step_is_known(name, value, sl
     model, given, layer, _ = KINDS[name]
     sheet, _ = sheet_of(model, given, layer)
     assert sheet.facts is not None
-    assert check_stated_value(value, sheet.facts).mistakes == (slip,)
+    assert diagnose_stated_value(value, sheet.facts).mistakes == (slip,)
 
 
 @pytest.mark.parametrize(
@@ -127,4 +132,4 @@ def test_parameters_are_those_of_the_module(model, given):
     stated = parse_stated_value(
         f"{sum(values.numel() for values in model.parameters())} parameters"
     )
-    assert check_stated_value(stated, sheet.facts, sheet.quantities).is_correct
+    assert diagnose_stated_value(stated, sheet.facts, sheet.quantities).is_correct

@@ -5,8 +5,11 @@ from dataclasses import replace
 import pytest
 
 from perfctl.orchestrator.estimate.sheets.layers import SheetLine, SheetTensor
-from perfctl.orchestrator.estimate.sheets.sequences import work_attention, work_products
-from perfctl.orchestrator.estimate.sheets.slips import check_stated_value
+from perfctl.orchestrator.estimate.sheets.sequences import (
+    build_attention_worksheet,
+    build_multi_product_worksheet,
+)
+from perfctl.orchestrator.estimate.sheets.slips import diagnose_stated_value
 from tests.make.shapes import op
 from tests.make.sheets import lines_of, numbers_of, ways_of, written
 
@@ -21,7 +24,7 @@ PARAMETERS = 48 * 16 + 48 + 16 * 16 + 16
 
 
 def test_multi_head_attention_line_by_line():
-    work = work_products((IN, SCORES, VALUES, OUT), 99, PARAMETERS, True)
+    work = build_multi_product_worksheet((IN, SCORES, VALUES, OUT), 99, PARAMETERS, True)
     assert work.shapes == (
         SheetLine("first operand", "", "", "10 x 16"),
         SheetLine("last result", "", "", "10 x 16"),
@@ -44,7 +47,7 @@ def test_multi_head_attention_line_by_line():
 
 
 def test_every_way_to_work_it_and_its_multiply_adds():
-    facts = work_products((IN, SCORES, VALUES, OUT), 99, PARAMETERS, True).facts
+    facts = build_multi_product_worksheet((IN, SCORES, VALUES, OUT), 99, PARAMETERS, True).facts
     assert facts is not None
     assert numbers_of(facts) == (2, 1088, 0, False, 11_840)
     into, one, out = 7680 // 2, 800 // 2, 2560 // 2
@@ -64,7 +67,7 @@ def test_every_way_to_work_it_and_its_multiply_adds():
     ]
     assert {way.outputs for way in facts.ways} == {0}
     assert (
-        check_stated_value(11_840, facts).derivation
+        diagnose_stated_value(11_840, facts).derivation
         == "2 x (3,840 + 400 + 400 + 1,280) = 11,840 MAC"
     )
 
@@ -73,7 +76,7 @@ def test_two_products_of_attention_with_equal_sizes_are_one_line():
     """As many positions as channels of a head: scores and values are the same matrix product."""
     both = replace(op("aten.bmm", ((4, 8, 8), (4, 8, 8)), ((4, 8, 8),)), calls=2)
     into = replace(IN, inputs=((48,), (16, 16), (16, 48)))
-    work = work_products((into, both, OUT), 99, PARAMETERS, True)
+    work = build_multi_product_worksheet((into, both, OUT), 99, PARAMETERS, True)
     assert [line.quantity for line in work.steps[:3]] == [
         "projection in",
         "attention",
@@ -99,14 +102,14 @@ def test_two_products_of_attention_with_equal_sizes_are_one_line():
 def test_the_batch_is_the_projections_rows_by_the_positions(heavy, batch):
     """10 rows of 5 positions are 2 samples; 3 positions do not divide 10 rows; 3 samples do not
     divide 7,680."""
-    facts = work_products(heavy, 99, 0, True).facts
+    facts = build_multi_product_worksheet(heavy, 99, 0, True).facts
     assert (None if facts is None else facts.batch) == batch
 
 
 def test_projections_are_numbered_where_there_are_several_before_attention():
     single = op("aten.addmm", ((16,), (10, 16), (16, 16)), ((10, 16),))
     core = op(SDPA, ((2, 2, 5, 8),) * 3, ((2, 2, 5, 8),))
-    work = work_products((single, single, single, core, OUT), 1, 0, True)
+    work = build_multi_product_worksheet((single, single, single, core, OUT), 1, 0, True)
     assert [line.quantity for line in work.steps[:5]] == [
         "projection in 1",
         "projection in 2",
@@ -120,15 +123,15 @@ def test_projections_are_numbered_where_there_are_several_before_attention():
         4 * 2560 + 2 * 2 * 5 * 5 * 16,
     )
     assert work.space[0].what == "result of projection in 1"
-    assert [line.quantity for line in work_products((single, OUT), 1, 0, True).steps[:2]] == [
-        "projection out"
-    ] * 2
+    assert [
+        line.quantity for line in build_multi_product_worksheet((single, OUT), 1, 0, True).steps[:2]
+    ] == ["projection out"] * 2
 
 
 def test_products_of_any_other_layer_are_numbered_and_each_call_counts():
     first = op("aten.mm", ((6, 4), (4, 3)), ((6, 3),))
     again = replace(op("aten.mm", ((6, 3), (3, 5)), (None,)), calls=3)
-    work = work_products((first, again), 6, 0, False)
+    work = build_multi_product_worksheet((first, again), 6, 0, False)
     assert written(work.steps) == lines_of("""
         product 1 | M x K x N | 6 x 4 x 3 | 72 MAC
         product 2 | M x K x N | 3 times 6 x 3 x 5 | 270 MAC
@@ -143,17 +146,23 @@ def test_products_of_any_other_layer_are_numbered_and_each_call_counts():
         ("product 2 left out", 12),
         ("product 2 alone", 45),
     ]
-    alone = work_products((first,), 6, 12, False)
+    alone = build_multi_product_worksheet((first,), 6, 12, False)
     assert alone.facts is not None and alone.facts.weights == 12
     assert ways_of(alone.facts) == [("", 12)]
-    assert work_products((first, again), 5, 0, False).facts is None, "72 is no multiple of 5"
+    assert build_multi_product_worksheet((first, again), 5, 0, False).facts is None, (
+        "72 is no multiple of 5"
+    )
     # What results are kept in was not seen: 4 bytes.
-    assert work_products((again,), 1, 7, False).space == (SheetTensor("parameters", (7,), 4),)
+    assert build_multi_product_worksheet((again,), 1, 7, False).space == (
+        SheetTensor("parameters", (7,), 4),
+    )
 
 
 def test_attention_line_by_line():
     query, key, value = (3, 2, 4, 6), (3, 2, 5, 6), (3, 2, 5, 8)
-    work = work_attention(op(SDPA, (query, key, value), ((3, 2, 4, 8),), dtype="float16"))
+    work = build_attention_worksheet(
+        op(SDPA, (query, key, value), ((3, 2, 4, 8),), dtype="float16")
+    )
     assert written(work.shapes) == lines_of("""
         query | B x h x Sq x E |  | 3 x 2 x 4 x 6
         key | B x h x Sk x E |  | 3 x 2 x 5 x 6
@@ -184,7 +193,7 @@ def test_attention_line_by_line():
         "the whole width used for each head",
     ]
     assert numbers_of(work.facts) == (3, 0, 0, False, 1680)
-    unseen = work_attention(
+    unseen = build_attention_worksheet(
         op(SDPA, ((7, 4, 6), (7, 5, 6), (7, 5, 8)), (None,), dtype="float16", is_causal=True)
     )
     assert [item.item for item in unseen.space] == [2] * 4, "scores are kept as the query is"

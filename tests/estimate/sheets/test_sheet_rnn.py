@@ -1,14 +1,16 @@
 """The sheet of a recurrent layer, every line and every way worked by hand."""
 
 from perfctl.orchestrator.estimate.sheets.layers import SheetLine, SheetTensor
-from perfctl.orchestrator.estimate.sheets.sequences import work_recurrent
-from perfctl.orchestrator.estimate.sheets.slips import check_stated_value
+from perfctl.orchestrator.estimate.sheets.sequences import build_recurrent_worksheet
+from perfctl.orchestrator.estimate.sheets.slips import diagnose_stated_value
 from tests.make.shapes import op
 from tests.make.sheets import lines_of, numbers_of, ways_of, written
 
 
 def sheet(kind, given, result, **sizes):
-    return work_recurrent(op(f"perfctl.{kind}", (given,), (result,), dtype="float16", **sizes))
+    return build_recurrent_worksheet(
+        op(f"perfctl.{kind}", (given,), (result,), dtype="float16", **sizes)
+    )
 
 
 LSTM = sheet(
@@ -82,7 +84,7 @@ def test_every_way_to_work_it_and_its_multiply_adds():
         ("the product with the input left out", rows * (32 * 4 + 32 * 4 + projected)),
     ]
     assert {way.outputs for way in facts.ways} == {5 * 2 * 4}
-    assert check_stated_value(3 * 5 * (32 * 22 + projected), facts).mistakes == (
+    assert diagnose_stated_value(3 * 5 * (32 * 22 + projected), facts).mistakes == (
         "one direction counted, with the inputs of two",
     )
 

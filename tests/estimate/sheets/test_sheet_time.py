@@ -6,7 +6,10 @@ from dataclasses import replace
 import pytest
 
 from perfctl.orchestrator.estimate.sheets.layers import SheetLine
-from perfctl.orchestrator.estimate.sheets.sheet import build_layer_sheet, list_sheet_layers
+from perfctl.orchestrator.estimate.sheets.sheet import (
+    build_layer_sheet,
+    list_layers_with_operations,
+)
 from tests.make.shapes import op
 from tests.make.sheets import lines_of, written
 
@@ -202,8 +205,8 @@ def test_each_kind_of_layer_has_its_own_steps_and_batch(ops, output, first, batc
 def test_only_a_module_or_a_named_layer_has_a_sheet():
     outside = op("aten.relu", ((2,),), ((2,),), layer="", kind="")
     root = op("aten.relu", ((3,),), ((3,),), layer="", kind="Net")
-    assert list_sheet_layers((FORWARD, outside, FORWARD)) == ("layer",)
-    assert list_sheet_layers((outside, root, FORWARD)) == ("", "layer")
+    assert list_layers_with_operations((FORWARD, outside, FORWARD)) == ("layer",)
+    assert list_layers_with_operations((outside, root, FORWARD)) == ("", "layer")
     assert build_layer_sheet((outside,), "") is None
     made = build_layer_sheet((outside, root, FORWARD), "")
     assert made is not None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.errors import PartlyDone, UsageError
-from perfctl.orchestrator.ingest.gather import gather_runs
+from perfctl.orchestrator.ingest.gather import gather_runs_into_store
 from perfctl.orchestrator.launch.cluster import render, status
 from perfctl.orchestrator.launch.cluster.plan import (
     SlurmSiteSettings,
@@ -51,7 +51,7 @@ def rendered(runs_folder="", **site):
     }
     study = StudyParts("flops", Path("study"), PARTS, FINISH, "cpu")
     command = "perfctl slurm render study"
-    made = render.render_study_jobs(
+    made = render.render_study_job_scripts(
         study, SlurmSiteSettings(**site), command, runs_folder=runs_folder
     )
     render.write_job_scripts(made)
@@ -77,9 +77,9 @@ def states(plan):
 def test_each_index_runs_the_words_of_its_part_as_they_are():
     plan = rendered()
     for number, (_, words) in enumerate(PARTS):
-        assert run(plan, plan.array, str(number)) == [list(words)]
+        assert run(plan, plan.array_script, str(number)) == [list(words)]
     assert not list(Path().rglob("pwned"))
-    text = plan.array.read_text()
+    text = plan.array_script.read_text()
     assert (
         "    0)  # torch at batch 16\n        arguments=(torch --batches 16 --out study/runs) ;;\n"
         in text
@@ -90,19 +90,19 @@ def test_each_index_runs_the_words_of_its_part_as_they_are():
 
 def test_the_scripts_are_read_by_a_shell():
     plan = rendered(image="x y.sif", perfctl=None)
-    for path in (plan.array, plan.gather, plan.functions_script):
+    for path in (plan.array_script, plan.gather_script, plan.functions_script):
         subprocess.run(["/bin/bash", "-n", path], check=True)
 
 
 def test_a_part_is_whole_when_it_ended_with_0_and_its_exit_code_says_how_it_failed():
     plan = rendered()
     assert states(plan) == ["missing"] * 4
-    run(plan, plan.array, "0")
-    run(plan, plan.array, "1", code=4, CODE_OF_torch="4")
-    run(plan, plan.array, "2", code=1, CODE_OF_infer="1")
+    run(plan, plan.array_script, "0")
+    run(plan, plan.array_script, "1", code=4, CODE_OF_torch="4")
+    run(plan, plan.array_script, "2", code=1, CODE_OF_infer="1")
     assert states(plan) == ["complete", "partial", "failed", "missing"]
     assert status.collect_array_status(plan).repeat == [1, 2, 3]
-    run(plan, plan.array, "2")
+    run(plan, plan.array_script, "2")
     assert states(plan) == ["complete", "partial", "complete", "missing"]
 
 
@@ -123,7 +123,7 @@ def leave_runs(plan, number):
 
 def test_a_part_whose_run_folders_were_removed_is_not_complete():
     plan = rendered(runs_folder="perfctl-runs")
-    run(plan, plan.array, "0")
+    run(plan, plan.array_script, "0")
     assert status.collect_array_status(plan).tasks[0].state == "missing"
     first, second = leave_runs(plan, 0)
     assert status.collect_array_status(plan).tasks[0].state == "complete"
@@ -140,11 +140,11 @@ def test_a_part_whose_run_folders_were_removed_is_not_complete():
 def test_status_names_a_gather_job_that_failed():
     plan = rendered()
     assert status.collect_array_status(plan).gather is None
-    run(plan, plan.gather, code=3, CODE_OF_study="3")
+    run(plan, plan.gather_script, code=3, CODE_OF_study="3")
     assert status.collect_array_status(plan).gather == (
         f"the gather job failed with exit code 3; see {plan.get_log_path(None)}"
     )
-    run(plan, plan.gather)
+    run(plan, plan.gather_script)
     assert status.collect_array_status(plan).gather == "the gather job is complete"
     plan.get_log_path(None).write_text("added 3 runs to perfctl.db\nWrote perfctl-report.html\n")
     assert status.collect_array_status(plan).gather == "the gather job wrote perfctl-report.html"
@@ -152,8 +152,8 @@ def test_status_names_a_gather_job_that_failed():
 
 def test_gather_names_the_parts_that_are_missing_opens_no_store_and_says_what_makes_the_page():
     plan = rendered()
-    run(plan, plan.array, "0")
-    done = gather_runs([plan.folder], Path("perfctl.db"))
+    run(plan, plan.array_script, "0")
+    done = gather_runs_into_store([plan.folder], Path("perfctl.db"))
     assert not Path("perfctl.db").exists()
     assert done.finish == [FINISH]
     assert [line.partition(":")[0] for line in done.incomplete_parts] == [
@@ -162,8 +162,8 @@ def test_gather_names_the_parts_that_are_missing_opens_no_store_and_says_what_ma
     with pytest.raises(PartlyDone, match="3 parts are missing or incomplete"):
         done.check()
     for number in range(1, 4):
-        run(plan, plan.array, str(number))
-    gather_runs([plan.folder], Path("perfctl.db")).check()
+        run(plan, plan.array_script, str(number))
+    gather_runs_into_store([plan.folder], Path("perfctl.db")).check()
 
 
 @pytest.mark.parametrize(
@@ -171,16 +171,16 @@ def test_gather_names_the_parts_that_are_missing_opens_no_store_and_says_what_ma
 )
 def test_the_gather_job_names_what_is_missing_and_then_makes_the_page_of_what_there_is(codes, code):
     plan = rendered()
-    assert run(plan, plan.gather, code=code, **codes) == [
+    assert run(plan, plan.gather_script, code=code, **codes) == [
         ["slurm", "gather", str(plan.folder)],
         list(FINISH),
     ]
 
 
 def test_a_profiler_among_the_parts_gets_the_time_to_write_its_report():
-    assert "--signal=B:USR1@60 " in rendered().array.read_text()
+    assert "--signal=B:USR1@60 " in rendered().array_script.read_text()
     parts = (("n", ("nsys",)), ("t", ("torch",)))
-    made = render.render_study_jobs(
+    made = render.render_study_job_scripts(
         StudyParts("x", Path("o"), parts, (), "cuda"), SlurmSiteSettings(), "c"
     )
     assert "--signal=B:USR1@300 " in "".join(made.texts.values())
@@ -190,4 +190,4 @@ def test_a_profiler_among_the_parts_gets_the_time_to_write_its_report():
 def test_a_study_without_commands_is_refused(parts):
     study = StudyParts("x", Path("study"), parts, FINISH, "cpu")
     with pytest.raises(UsageError, match="has no part, or a part without a command"):
-        render.render_study_jobs(study, SlurmSiteSettings(), "c")
+        render.render_study_job_scripts(study, SlurmSiteSettings(), "c")

@@ -42,7 +42,7 @@ def ncu_plan():
         TaskSweepRuns("ncu", SweepSetting(batch), "ncu-mnist_cnn-bb962cfc") for batch in BATCHES
     ]
     tasks = tuple(
-        make_sweep_task(number, run, NCU.build_words(run.setting))
+        make_sweep_task(number, run, NCU.build_perfctl_arguments(run.setting))
         for number, run in enumerate(runs)
     )
     command = "perfctl slurm render ncu --batches 16,32,64,128,256 --image perfctl.sif"
@@ -106,38 +106,40 @@ def test_a_node_without_a_container_runtime_says_so_in_one_line(tmp_path):
 def test_an_image_that_is_not_there_is_said_before_anything_is_submitted(tmp_path, edited):
     made, image = plan(tmp_path), tmp_path / "my images" / "perfctl.sif"
     text = render_array_script(made, SlurmSiteSettings(image=str(image)), SETTING)
-    made.array.write_text(text)
+    made.array_script.write_text(text)
     with pytest.raises(
         UsageError, match=r"needs the image .*/my images/perfctl\.sif, which does not exist"
     ):
-        status.check_script_image_exists(made, made.array.read_text())
+        status.raise_if_script_image_missing(made, made.array_script.read_text())
     image.parent.mkdir()
     image.touch()
-    status.check_script_image_exists(made, made.array.read_text())
+    status.raise_if_script_image_missing(made, made.array_script.read_text())
     lines = [f"image={edited}" if line.startswith("image=") else line for line in text.splitlines()]
     assert f"image={edited}" in lines
-    made.array.write_text("\n".join(lines))
-    status.check_script_image_exists(made, made.array.read_text())  # only a node can tell
+    made.array_script.write_text("\n".join(lines))
+    status.raise_if_script_image_missing(
+        made, made.array_script.read_text()
+    )  # only a node can tell
 
 
 def test_a_task_of_other_parameters_names_their_values(tmp_path):
     settings = [SweepSetting(None, (("N", value), ("how", "a b"))) for value in ("256", "512")]
     runs = [TaskSweepRuns("ncu", setting, "ncu-x") for setting in settings]
     tasks = tuple(
-        make_sweep_task(number, run, NCU.build_words(run.setting))
+        make_sweep_task(number, run, NCU.build_perfctl_arguments(run.setting))
         for number, run in enumerate(runs)
     )
     made = replace(plan(tmp_path), tasks=tasks)
     text = render_array_script(made, SlurmSiteSettings(), SETTING)
     assert "1) values=(--sweep N=512 --sweep 'how=a b') ;;" in text
     assert '"${values[@]}" --no-store' in text
-    made.write_record()
+    made.write_tasks_json()
     assert read_job_array_plan(tmp_path) == made
 
 
 def test_the_list_of_tasks_of_another_version_is_refused(tmp_path):
     made = plan(tmp_path)
-    made.write_record()
+    made.write_tasks_json()
     assert read_job_array_plan(tmp_path) == made
     record = json.loads((tmp_path / "tasks.json").read_text())
     (tmp_path / "tasks.json").write_text(json.dumps(record | {"perfctl_slurm": 1}))

@@ -136,7 +136,7 @@ def test_a_cancelled_profiler_is_told_alone_so_that_its_helpers_live_to_write_th
     wait_until(lambda: ended(plan), "the queue to be empty")
     assert (tmp_path / "told").read_text() == "with its helper\n"
     assert (tmp_path / "cores").read_text() == "cpu=2\n"
-    events = plan.get_state_path(plan.tasks[0]).read_text().splitlines()[1:]
+    events = plan.get_event_log_path(plan.tasks[0]).read_text().splitlines()[1:]
     assert [event.partition(" ")[2] for event in events] == [
         "told to stop",
         "ended with exit code 143",

@@ -19,7 +19,7 @@ from perfctl.orchestrator.launch.cluster.plan import (
     JobArrayPlan,
     SlurmSiteSettings,
     TaskSweepRuns,
-    fill_site_from_config,
+    fill_unset_settings_from_config,
     make_sweep_task,
 )
 from perfctl.orchestrator.launch.cluster.render import ProfilerTaskCommand
@@ -85,7 +85,7 @@ def plan(
 ):
     runs = [run for run in RUNS if run.profiler in commands]
     tasks = tuple(
-        make_sweep_task(number, run, commands[run.profiler].build_words(run.setting))
+        make_sweep_task(number, run, commands[run.profiler].build_perfctl_arguments(run.setting))
         for number, run in enumerate(runs)
     )
     return JobArrayPlan(folder, "train.py", tasks, command, "login1")
@@ -197,9 +197,9 @@ def test_names_that_a_shell_would_obey_reach_the_program_as_they_are(tmp_path):
     )
     commands = {"nsys": ProfilerTaskCommand(("nsys", *hostile), ("run", *hostile))}
     made = plan(folder, "x\nrm -rf /", commands)
-    made.array.write_text(render_array_script(made, site, setting))
+    made.array_script.write_text(render_array_script(made, site, setting))
     made.functions_script.write_text(render_shell_functions(made, site, setting))
-    printed = run(made.array, "1").splitlines()
+    printed = run(made.array_script, "1").splitlines()
     got = json.loads(next(line for line in printed if line.startswith("[")))
     at = got.index("--scratch") + 1
     assert got[:at] == ["nsys", *hostile, "--batches", "32", "--no-store", "--scratch"]
@@ -331,7 +331,9 @@ def test_the_command_line_comes_before_the_working_folder_and_that_before_the_ho
     home = config(
         tmp_path / "home", '[slurm]\naccount = "home"\nqos = "home"\narray-limit = 3\nsrun = true\n'
     )
-    site = fill_site_from_config(SlurmSiteSettings(partition="typed", srun=False), (here, home))
+    site = fill_unset_settings_from_config(
+        SlurmSiteSettings(partition="typed", srun=False), (here, home)
+    )
     assert site == SlurmSiteSettings(
         partition="typed",
         account="here",
@@ -357,7 +359,7 @@ def test_the_command_line_comes_before_the_working_folder_and_that_before_the_ho
 )
 def test_a_mistake_in_perfctl_toml_is_one_line(tmp_path, text, said):
     with pytest.raises(UsageError, match=re.escape(said)) as caught:
-        fill_site_from_config(SlurmSiteSettings(), (config(tmp_path, text),))
+        fill_unset_settings_from_config(SlurmSiteSettings(), (config(tmp_path, text),))
     assert "\n" not in str(caught.value)
 
 

@@ -36,15 +36,15 @@ def rendered(folder, template=None):
     made = plan(folder / "slurm-x")
     made.folder.mkdir()
     site = SlurmSiteSettings(template=template)
-    made.array.write_text(render_array_script(made, site, SETTING))
-    made.gather.write_text(render_gather_script(made, site, SETTING))
-    made.write_record()
+    made.array_script.write_text(render_array_script(made, site, SETTING))
+    made.gather_script.write_text(render_gather_script(made, site, SETTING))
+    made.write_tasks_json()
     return made
 
 
 def test_an_array_whose_script_is_gone_is_one_clear_line(tmp_path, slurm):
     made = rendered(tmp_path)
-    made.array.unlink()
+    made.array_script.unlink()
     with pytest.raises(UsageError, match=r"array\.sbatch cannot be read: No such file") as caught:
         status.submit_job_array(made)
     assert "perfctl slurm render" in (caught.value.remedy or "")
@@ -60,14 +60,14 @@ def test_what_sbatch_refuses_has_a_remedy(tmp_path, slurm):
 
 def test_a_script_whose_array_line_was_edited_away_is_submitted_only_task_by_task(tmp_path, slurm):
     made = rendered(tmp_path)
-    kept = [line for line in made.array.read_text().splitlines() if "--array" not in line]
-    made.array.write_text("\n".join(kept))
+    kept = [line for line in made.array_script.read_text().splitlines() if "--array" not in line]
+    made.array_script.write_text("\n".join(kept))
     with pytest.raises(UsageError, match="one job, not an array"):
         status.submit_job_array(made)
     assert status.submit_job_array(made, [2, 0]).tasks == 2
     assert slurm() == [
-        f"sbatch --parsable --array=0,2 {made.array}",
-        f"sbatch --parsable --dependency=afterany:7 {made.gather}",
+        f"sbatch --parsable --array=0,2 {made.array_script}",
+        f"sbatch --parsable --dependency=afterany:7 {made.gather_script}",
     ]
 
 
@@ -78,22 +78,22 @@ def test_cancel_tells_a_running_profiler_to_stop_and_ends_what_waits_or_was_told
     the report."""
     made = rendered(tmp_path)
     slurm(
-        f"7|0|8|RUNNING|None|1:00|n1|{made.array}",
-        f"7|1|9|RUNNING|None|0:01|n2|{made.array}",
-        f"7|2|7|PENDING|Resources|0:00||{made.array}",
-        f"10|N/A|10|PENDING|Dependency|0:00||{made.gather}",
+        f"7|0|8|RUNNING|None|1:00|n1|{made.array_script}",
+        f"7|1|9|RUNNING|None|0:01|n2|{made.array_script}",
+        f"7|2|7|PENDING|Resources|0:00||{made.array_script}",
+        f"10|N/A|10|PENDING|Dependency|0:00||{made.gather_script}",
     )
     started = "2026-01-01T00:00:00Z started on n1 as 7, restart 0\n"
     for number, begun in ((0, "batch 16: profile\n"), (1, "")):
-        made.get_state_path(made.tasks[number]).write_text(started)
+        made.get_event_log_path(made.tasks[number]).write_text(started)
         made.get_log_path(made.tasks[number]).write_text(started + begun)
     assert status.cancel_job_array(made) == status.Cancelled(
         made.folder, tasks=2, stopping=1, gathers=1
     )
     assert slurm() == ["scancel 7_1 7_2 10", "scancel --batch --signal=USR1 7_0"]
-    with made.get_state_path(made.tasks[0]).open("a") as events:
+    with made.get_event_log_path(made.tasks[0]).open("a") as events:
         events.write("2026-01-01T00:01:00Z told to stop\n")
-    slurm(f"7|0|8|RUNNING|None|1:00|n1|{made.array}")
+    slurm(f"7|0|8|RUNNING|None|1:00|n1|{made.array_script}")
     assert status.cancel_job_array(made) == status.Cancelled(
         made.folder, tasks=1, stopping=0, gathers=0
     )

@@ -28,7 +28,7 @@ from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.sweep import sweep
 from perfctl.orchestrator.launch.sweep.folders import SweepSetting
-from perfctl.orchestrator.launch.sweep.options import SweepOptions, reject_placement
+from perfctl.orchestrator.launch.sweep.options import SweepOptions, raise_if_placement_options_set
 from perfctl.orchestrator.launch.sweep.plan import plan_sweep, split_image_interpreter
 from tests.launch.programs import write_program
 from tests.launch.small_profiler import asked
@@ -139,7 +139,7 @@ def test_another_image_makes_another_sweep_and_none_leaves_the_name_as_it_was(tm
     names.add(replace(plain, container=ContainerImage(str(sif), "apptainer")).name)
     assert len(names) == 3
     assert next(iter(sweep.list_sweep_commands(first)))[1].argv[0] == "apptainer"
-    assert first.select_run(SweepSetting(16)).interpreter == "python3"
+    assert first.make_single_run_request(SweepSetting(16)).interpreter == "python3"
 
 
 def test_what_perfctl_runs_inside_of_is_read_from_variables_and_files(tmp_path, monkeypatch):
@@ -152,7 +152,7 @@ def test_what_perfctl_runs_inside_of_is_read_from_variables_and_files(tmp_path, 
     assert find_surrounding_container(tmp_path) == SurroundingContainer("apptainer", None)
     monkeypatch.setenv("SINGULARITY_CONTAINER", "/images/old.sif")
     found = find_surrounding_container(tmp_path)
-    assert found is not None and found.collect_record_facts() == {
+    assert found is not None and found.collect_run_record_facts() == {
         "container": "singularity",
         "image": "old.sif",
     }
@@ -254,7 +254,10 @@ def test_an_image_is_built_from_what_this_perfctl_was_installed_from(tmp_path, m
         definition.find_perfctl_source()
     installed.read_text = lambda name: None
     assert definition.find_perfctl_source() is None
-    assert definition._list_image_files(ImageRecipe(), "[ncu]", "1.2.3")[1] == "perfctl[ncu]==1.2.3"
+    assert (
+        definition._list_files_and_pip_requirement(ImageRecipe(), "[ncu]", "1.2.3")[1]
+        == "perfctl[ncu]==1.2.3"
+    )
 
 
 def test_the_usual_image_is_nvidias_with_its_own_torch_and_another_base_gets_one(tmp_path):
@@ -288,13 +291,17 @@ def test_a_checkout_is_copied_without_its_tests(tmp_path):
 
 def test_an_extra_that_perfctl_lacks_is_refused_and_the_command_builds_the_image(tmp_path):
     out = tmp_path / "my.def"
-    assert definition.write_definition_file(ImageRecipe("python:3.11", ("torch",)), out)[-2:] == (
+    assert definition.write_definition_get_build_command(
+        ImageRecipe("python:3.11", ("torch",)), out
+    )[-2:] == (
         str(tmp_path / "my.sif"),
         str(out),
     )
     assert "/source[torch]'" in out.read_text()
     with pytest.raises(UsageError, match="has no extra 'moon'"):
-        definition.write_definition_file(ImageRecipe(extras=("torch", "moon")), tmp_path / "x.def")
+        definition.write_definition_get_build_command(
+            ImageRecipe(extras=("torch", "moon")), tmp_path / "x.def"
+        )
 
 
 @pytest.mark.parametrize(
@@ -314,5 +321,5 @@ def test_placements_that_make_no_sense_are_refused(options, problem):
 
 def test_an_estimate_takes_no_placement():
     with pytest.raises(UsageError, match="does not accept `devices`, `image`"):
-        reject_placement(SweepOptions(bind=("/data",)), "an estimate")
-    reject_placement(SweepOptions(), "an estimate")
+        raise_if_placement_options_set(SweepOptions(bind=("/data",)), "an estimate")
+    raise_if_placement_options_set(SweepOptions(), "an estimate")

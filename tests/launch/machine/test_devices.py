@@ -44,7 +44,7 @@ def gpus(tmp_path, monkeypatch):
     monkeypatch.delenv(devices.VISIBLE, raising=False)
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
-    tools.run_for_output.cache_clear()
+    tools.run_cached_for_output.cache_clear()
     root = tmp_path / "root"
     for number in range(4):
         card = root / f"sys/bus/pci/devices/0000:{number}5:00.0"
@@ -65,7 +65,7 @@ def test_each_gpu_is_seen_alone_and_gets_its_share_of_the_physical_cores_near_it
     # four to itself.
     cores = [format_core_list(place.cores or ()) for place in made]
     assert cores == ["0-1,8-9", "2-3,10-11", "4-7,12-15"]
-    assert made[0].collect_record_facts() == {
+    assert made[0].collect_run_record_facts() == {
         "place": "GPU 0",
         "cores": "0-1,8-9",
         "runs_beside": "2",
@@ -157,7 +157,7 @@ def test_a_sweep_over_two_places_puts_each_batch_size_on_one_and_keeps_its_order
         told.append((result.batch_size, result.status))
         threads.add(threading.current_thread())
 
-    results = sweep.run_settings(request, SweepListener(finished=finished))
+    results = sweep.run_incomplete_settings(request, SweepListener(finished=finished))
     assert [(result.batch_size, result.status) for result in results] == sorted(told)
     assert sorted(told) == [(batch, "ok") for batch in (16, 32, 64)]
     assert threads == {threading.main_thread()}
@@ -180,7 +180,7 @@ def test_both_places_work_at_the_same_time(tmp_path):
         "):\n    time.sleep(0.02)\n"
         "sys.exit(3 if sys.argv[2] == '32' else 0)"
     )
-    results = sweep.run_settings(asked(tmp_path, meet, places=PLACES), SweepListener())
+    results = sweep.run_incomplete_settings(asked(tmp_path, meet, places=PLACES), SweepListener())
     assert [result.status for result in results] == ["ok", "failed", "ok"], (
         "a failure does not stop the neighbour"
     )
@@ -195,7 +195,7 @@ def test_an_interrupt_ends_the_runs_of_all_places_and_leaves_the_rest_unstarted(
 
     threading.Thread(target=stop_when_both_run, daemon=True).start()
     with pytest.raises(Interrupted) as stop:
-        sweep.run_settings(request, SweepListener())
+        sweep.run_incomplete_settings(request, SweepListener())
     assert stop.value.signal_number == signal.SIGTERM
     assert {path.name for path in request.folder.glob("b*")} == {"b16.part", "b32.part"}
 
@@ -209,5 +209,7 @@ def test_an_error_of_the_listener_stops_the_runs_and_is_raised(tmp_path):
         return item
 
     with pytest.raises(ValueError, match="the store is full"):
-        parallel.run_on_placements((1, 2, 3), (DevicePlacement("a"), DevicePlacement("b")), work)
+        parallel.run_items_on_placements(
+            (1, 2, 3), (DevicePlacement("a"), DevicePlacement("b")), work
+        )
     assert run._asked == []

@@ -50,7 +50,7 @@ def test_a_folder_of_locks_that_others_cannot_use_is_named(tmp_path, monkeypatch
 def test_a_machine_without_a_gpu_is_not_said_to_have_one(monkeypatch):
     """Permissions are findings named after the GPU, too."""
     monkeypatch.setattr(doctor, "_are_counters_unrestricted", lambda: True)
-    monkeypatch.setattr(tools, "run_if_installed", lambda *words: "")
+    monkeypatch.setattr(tools, "get_output_if_installed", lambda *words: "")
     found = {finding.name: finding for finding in doctor.check_machine()}
     assert found["perfctl ncu"].state == doctor.MISSING
     assert found["perfctl torch"].value in (None, "CPU only")
@@ -75,10 +75,10 @@ def test_a_machine_without_a_gpu_is_not_said_to_have_one(monkeypatch):
 def test_an_importer_is_ok_only_where_it_starts(
     monkeypatch, importer, is_there, state, value, detail, works
 ):
-    monkeypatch.setattr(doctor.nsys, "start_importer", lambda: importer)
+    monkeypatch.setattr(doctor.nsys, "run_importer_for_version", lambda: importer)
     monkeypatch.setattr(doctor.nsys, "is_importer_present", lambda: is_there)
     found = doctor._check_nsys_importer()
     assert (found.state, found.value) == (state, value)
     assert detail in (found.detail or "")
     states = {"nsys": OK, "nsys importer": found.state, "torch": OK}
-    assert doctor.judge_nsys(states, has_gpu=True).state == works
+    assert doctor.judge_nsys_usability(states, has_gpu=True).state == works

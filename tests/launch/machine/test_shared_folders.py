@@ -69,7 +69,7 @@ def test_locks_are_never_taken_and_records_never_written_through_a_link(tmp_path
         (tmp_path / name).symlink_to(victim)
         with (
             pytest.raises(OSError, match="symbolic links"),
-            folders.lock_sweep(tmp_path, folders.SweepSetting(16)),
+            folders.lock_sweep_or_setting(tmp_path, folders.SweepSetting(16)),
         ):
             pass
         (tmp_path / name).unlink()
@@ -181,7 +181,7 @@ def test_two_users_of_one_gpu_meet_at_its_lock(tmp_path, monkeypatch):
 def test_a_forked_process_does_not_keep_what_its_dead_parent_wrote(tmp_path):
     die = (
         "import os, sys, time; from pathlib import Path; from perfctl.orchestrator import files\n"
-        "with files.make_scratch_folder(Path(sys.argv[1]), 'work'):\n"
+        "with files.make_locked_scratch_folder(Path(sys.argv[1]), 'work'):\n"
         "    read, write = os.pipe()\n"
         "    if os.fork() == 0:\n"
         "        os.write(write, b'begun')\n"
@@ -192,7 +192,7 @@ def test_a_forked_process_does_not_keep_what_its_dead_parent_wrote(tmp_path):
     )
     subprocess.run([sys.executable, "-c", die, str(tmp_path)], check=False)
     assert len(list(tmp_path.iterdir())) == 1
-    files.remove_abandoned_folders(tmp_path, "work")
+    files.remove_unlocked_scratch_folders(tmp_path, "work")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -23,7 +23,7 @@ from perfctl.orchestrator.launch.process import run as process_run
 from perfctl.orchestrator.launch.process.progress import (
     FileActivity,
     StallRule,
-    choose_grace_seconds,
+    choose_kill_grace_seconds,
 )
 from perfctl.orchestrator.launch.profilers.base import ProcessOutcome
 from perfctl.orchestrator.launch.profilers.ncu import PROFILING, STALL_S, Ncu
@@ -340,7 +340,7 @@ def test_a_replay_that_never_ends_is_stopped_and_its_last_line_is_the_reason(
     outcome = run_python(tmp_path, NCU_HANGS, "1.5", processes=processes, stall=stall, grace_s=0.2)
     assert (outcome.exit_code, outcome.timed_out, outcome.stalled_s) == (None, False, 1.0)
     assert outcome.duration_ns > 2.5e9, "the silence before the first launch does not count"
-    verdict = Ncu().judge(make_request("cuda"), (outcome,))
+    verdict = Ncu().determine_run_status(make_request("cuda"), (outcome,))
     assert (verdict.status, verdict.reason) == (
         "failed",
         (
@@ -410,7 +410,7 @@ MIB = 2**20
     ],
 )
 def test_the_grace_before_the_kill_grows_with_what_the_tool_has_recorded(argv, written, seconds):
-    assert choose_grace_seconds(argv, written) == seconds
+    assert choose_kill_grace_seconds(argv, written) == seconds
 
 
 SLOW_WRITER = """

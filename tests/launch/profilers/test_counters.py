@@ -111,10 +111,10 @@ def machine(tmp_path, monkeypatch):
     write_program(folder / "ncu", NCU)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    tools.run_for_output.cache_clear()
+    tools.run_cached_for_output.cache_clear()
     counters._choose_flop_counters.cache_clear()
     yield folder
-    tools.run_for_output.cache_clear()
+    tools.run_cached_for_output.cache_clear()
     counters._choose_flop_counters.cache_clear()
 
 

@@ -126,13 +126,15 @@ def test_a_gpu_and_its_tools_are_told(bare_machine, monkeypatch, tmp_path):
         "find_program",
         lambda program: str(tmp_path / program) if program in answers else None,
     )
-    monkeypatch.setattr(tools, "run_for_output", lambda path, *rest: answers[Path(path).name])
+    monkeypatch.setattr(
+        tools, "run_cached_for_output", lambda path, *rest: answers[Path(path).name]
+    )
     monkeypatch.setattr(doctor, "_find_package_version", lambda name: "2.15.0")
     monkeypatch.setattr(doctor, "_is_torch_built_with_cuda", lambda: True)
     monkeypatch.setattr(doctor, "_are_counters_unrestricted", lambda: True)
     monkeypatch.setattr(doctor, "_is_process_running", lambda program: False)
     monkeypatch.setattr(
-        doctor.nsys, "start_importer", lambda: doctor.nsys.ImporterCheck("2022.4.2.1")
+        doctor.nsys, "run_importer_for_version", lambda: doctor.nsys.ImporterCheck("2022.4.2.1")
     )
     found = findings()
     assert found["GPU 0"].value == "NVIDIA A100-SXM4-40GB"

@@ -44,7 +44,7 @@ def test_one_run_keeps_the_report_and_prints_it_as_csv(make_request):
         "--metrics",
         "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum",
         "--kernel-name",
-        ncu.build_kernel_name_filter(None),
+        ncu.build_noncommunication_kernel_filter(None),
         *workload_words(part, "nvtx", "cuda"),
     )
     assert table.argv == (
@@ -76,7 +76,7 @@ def test_of_a_launcher_rank_0_starts_its_own_ncu_and_the_others_run_as_usual(mak
     at = profile.argv.index("--under")
     inner = json.loads(profile.argv[at + 1])
     assert inner[:4] == ["ncu", "--force-overwrite", "--export", f"{part}/report{{rank}}.ncu-rep"]
-    assert inner[-2:] == ["--kernel-name", ncu.build_kernel_name_filter(None)]
+    assert inner[-2:] == ["--kernel-name", ncu.build_noncommunication_kernel_filter(None)]
     assert sys.executable not in inner
     assert profile.argv[:3] == (sys.executable, "-m", "perfctl.workloads")
     assert profile.argv[at + 2 :] == (
@@ -120,7 +120,7 @@ def test_the_ranks_beside_the_first_get_tables_and_one_that_cannot_be_printed_no
     monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
     for name in ("report", "report.rank1", "report.rank2"):
         (tmp_path / f"{name}.ncu-rep").write_bytes(REPORT)
-    assert rank_tables.main([str(tmp_path / "report.ncu-rep")]) == 0
+    assert rank_tables.export_rank_reports_as_csv([str(tmp_path / "report.ncu-rep")]) == 0
     assert sorted(path.name for path in tmp_path.glob("*.csv")) == ["report.rank1.csv"]
 
 
@@ -150,7 +150,7 @@ def test_filters_and_controls_reach_ncu(make_request):
         "--metrics",
         "a.sum,b.avg",
         "--kernel-name",
-        ncu.build_kernel_name_filter("regex:gemm"),
+        ncu.build_noncommunication_kernel_filter("regex:gemm"),
         "--launch-skip",
         "2",
         "--launch-count",
@@ -278,7 +278,7 @@ def test_a_report_is_judged_with_its_table_and_what_the_program_and_ncu_said(
     request = make_request("cuda")
     request.paths.get_report_path(".ncu-rep").write_bytes(REPORT)
     request.paths.get_report_path(".csv").write_text(table)
-    verdict = Ncu().judge(request, (make_outcome(**first), make_outcome(**export)))
+    verdict = Ncu().determine_run_status(request, (make_outcome(**first), make_outcome(**export)))
     assert_verdict(verdict, status, *((reason,) if reason else ()))
     best = ".csv" if table == TABLE else ".ncu-rep"
     assert Ncu().get_report_path(request.paths) == request.paths.get_report_path(best), (
@@ -321,7 +321,7 @@ def test_a_report_is_judged_with_its_table_and_what_the_program_and_ncu_said(
 def test_its_failures_read_as_cause_and_remedy(
     make_request, make_outcome, exit_code, said, reason, remedy
 ):
-    verdict = Ncu().judge(
+    verdict = Ncu().determine_run_status(
         make_request("cuda"), (make_outcome(exit_code, stdout=f"loss 0.1\n{said}\n"),)
     )
     assert_verdict(verdict, "failed", reason, remedy)
@@ -341,7 +341,7 @@ def test_without_a_message_of_ncu_the_request_explains_a_missing_report(
     request = make_request("cuda")
     if report is not None:
         request.paths.get_report_path(".ncu-rep").write_bytes(report)
-    verdict = Ncu(**options).judge(request, (make_outcome(0, stdout=NO_KERNELS),))
+    verdict = Ncu(**options).determine_run_status(request, (make_outcome(0, stdout=NO_KERNELS),))
     assert_verdict(verdict, "failed", reason)
 
 
@@ -367,7 +367,7 @@ def test_a_layer_narrows_ncu_to_the_ranges_of_its_directions_and_of_the_layers_i
     ],
 )
 def test_what_means_something_to_ncu_in_a_layers_name_is_escaped(name, literal):
-    assert ncu.build_layer_range_filters(name)[0] == f"{literal}:forward/"
+    assert ncu.build_nvtx_filters_of_layer(name)[0] == f"{literal}:forward/"
 
 
 @pytest.mark.parametrize(
@@ -386,14 +386,14 @@ def test_what_means_something_to_ncu_in_a_layers_name_is_escaped(name, literal):
 def test_the_expression_for_inner_layers_finds_them_and_not_their_neighbours(
     layer, range_name, matches
 ):
-    expression = ncu.build_layer_range_filters(layer)[-1].removeprefix("regex:").removesuffix("/")
+    expression = ncu.build_nvtx_filters_of_layer(layer)[-1].removeprefix("regex:").removesuffix("/")
     assert (re.fullmatch(expression, range_name) is not None) is matches
 
 
 @pytest.mark.skipif(tools.find_program("ncu") is None, reason="ncu is not installed")
 def test_the_installed_ncu_takes_the_expressions_of_hostile_names(tmp_path):
     layers = ("conv2", "a[0]", "x@y,z", "m/n*+", "b\\c", "[q]", "é", "a b", "$x", "(y|z)")
-    ranges = [name for layer in layers for name in ncu.build_layer_range_filters(layer)]
+    ranges = [name for layer in layers for name in ncu.build_nvtx_filters_of_layer(layer)]
     options = ncu.repeat_option("--nvtx-include", ranges)
     argv = ["ncu", "--nvtx", *options, "--metrics", "smsp__inst_executed.sum", "true"]
     said = subprocess.run(
@@ -410,8 +410,11 @@ def test_the_installed_ncu_takes_the_expressions_of_hostile_names(tmp_path):
 @pytest.mark.parametrize(
     ("words", "filters"),
     [
-        (("--kernel-name", ncu.build_kernel_name_filter(None)), ()),
-        (("--kernel-name", ncu.build_kernel_name_filter("regex:gemm")), ("--kernel-name",)),
+        (("--kernel-name", ncu.build_noncommunication_kernel_filter(None)), ()),
+        (
+            ("--kernel-name", ncu.build_noncommunication_kernel_filter("regex:gemm")),
+            ("--kernel-name",),
+        ),
         (("-k", "gemm"), ("--kernel-name",)),
         (("--kernel-name=gemm", "-s", "5"), ("--kernel-name", "--launch-skip")),
         (("--launch-count=3",), ("--launch-count",)),
@@ -421,4 +424,4 @@ def test_the_installed_ncu_takes_the_expressions_of_hostile_names(tmp_path):
     ],
 )
 def test_which_options_leave_launches_out(words, filters):
-    assert ncu.find_launch_filters(("ncu", "--nvtx", *words)) == filters
+    assert ncu.find_user_launch_filters(("ncu", "--nvtx", *words)) == filters

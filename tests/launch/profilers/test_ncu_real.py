@@ -29,7 +29,7 @@ def test_no_report_means_failed_whatever_the_exit_code(
     request = make_request("cuda", python=make_program(lines) if lines else "/no/such/python")
     outcome = processes.run(Ncu(metrics="fadd").build_commands(request)[0], request)
     assert exit_code in (None, outcome.exit_code)
-    verdict = Ncu().judge(request, (outcome,))
+    verdict = Ncu().determine_run_status(request, (outcome,))
     assert_verdict(verdict, "failed", reason)
 
 
@@ -53,7 +53,9 @@ def test_a_report_is_printed_as_a_table_with_base_units(make_request, processes,
         request.paths.get_report_path(".ncu-rep"),
     )
     table = Ncu(metrics="fadd").build_commands(request)[1]
-    verdict = Ncu().judge(request, (processes.run(table, request), processes.run(table, request)))
+    verdict = Ncu().determine_run_status(
+        request, (processes.run(table, request), processes.run(table, request))
+    )
     assert verdict == RunStatus("ok", None)
     lines = request.paths.get_report_path(".csv").read_text().splitlines()
     units = lines[1].split(",")
@@ -72,6 +74,6 @@ def test_a_report_of_a_newer_ncu_is_kept_for_another_reader(
     outcome = processes.run(Ncu(metrics="fadd").build_commands(request)[1], request)
     if outcome.exit_code == 0:
         pytest.skip("this ncu is new enough to read it")
-    verdict = Ncu().judge(request, (make_outcome(), outcome))
+    verdict = Ncu().determine_run_status(request, (make_outcome(), outcome))
     assert_verdict(verdict, "partial", "", "could not export it as CSV")
     assert Ncu().get_report_path(request.paths) == request.paths.get_report_path(".ncu-rep")

@@ -139,9 +139,9 @@ def test_the_whole_program_needs_no_window(make_request):
 
 def test_an_nsys_without_the_option_is_not_asked_for_graph_nodes(make_request, monkeypatch):
     monkeypatch.setattr(tools, "find_program", lambda program: f"/usr/bin/{program}")
-    monkeypatch.setattr(tools, "run_for_output", lambda *argv: "\t--capture-range=\n")
+    monkeypatch.setattr(tools, "run_cached_for_output", lambda *argv: "\t--capture-range=\n")
     assert "--cuda-graph-trace=node" not in Nsys().build_commands(make_request("cuda"))[0].argv
-    monkeypatch.setattr(tools, "run_for_output", lambda *argv: "\t--cuda-graph-trace=\n")
+    monkeypatch.setattr(tools, "run_cached_for_output", lambda *argv: "\t--cuda-graph-trace=\n")
     assert "--cuda-graph-trace=node" in Nsys().build_commands(make_request("cuda"))[0].argv
 
 
@@ -218,7 +218,9 @@ def test_a_database_is_judged_by_its_tables_and_how_the_program_ended(
     make_database(request.paths.get_report_path(".sqlite"), *tables)
     request.paths.get_report_path(".nsys-rep").write_bytes(b"x")
     assert_verdict(
-        Nsys().judge(request, (make_outcome(**first), make_outcome(**export))), status, *says
+        Nsys().determine_run_status(request, (make_outcome(**first), make_outcome(**export))),
+        status,
+        *says,
     )
 
 
@@ -262,13 +264,13 @@ def importer(folder, script, monkeypatch):
 def test_the_importer_is_found_through_links_and_started(tmp_path, monkeypatch, script, said):
     importer(tmp_path, script, monkeypatch)
     expected = nsys.ImporterCheck(None, said) if isinstance(said, str) else said
-    assert nsys.start_importer() == expected
+    assert nsys.run_importer_for_version() == expected
 
 
 def test_an_importer_that_hangs_does_not_hold_up_the_doctor(tmp_path, monkeypatch):
     importer(tmp_path, "exec sleep 30", monkeypatch)
     monkeypatch.setattr(nsys, "IMPORTER_TIMEOUT_MAX_S", 0.2)
-    found = nsys.start_importer()
+    found = nsys.run_importer_for_version()
     assert found is not None and "timed out after 0.2 seconds" in (found.error or "")
 
 
@@ -282,7 +284,10 @@ def test_the_reason_for_a_failed_import_is_what_the_importer_says_when_it_is_sta
     (request.paths.partial_folder / "report.qdstrm").write_bytes(b"x")
     outcome = make_outcome(stderr=NOT_STARTED)
     assert_verdict(
-        Nsys().judge(request, (outcome,)), "failed", "nsys recorded", f"did not start: {words}. On"
+        Nsys().determine_run_status(request, (outcome,)),
+        "failed",
+        "nsys recorded",
+        f"did not start: {words}. On",
     )
 
 
@@ -296,7 +301,7 @@ def test_a_database_that_is_cut_off_or_something_else_is_no_report(
     database.write_bytes(database.read_bytes()[:-512] if content is None else content)
     wrong = "is truncated" if content is None else "is not an SQLite database"
     assert_verdict(
-        Nsys().judge(request, (make_outcome(), make_outcome())),
+        Nsys().determine_run_status(request, (make_outcome(), make_outcome())),
         "failed",
         "the export failed",
         wrong,
@@ -370,7 +375,7 @@ def test_no_report_is_failed_with_the_cause_that_was_left_or_said(
     request = make_request(device)
     if left:
         (request.paths.partial_folder / left).write_bytes(b"x")
-    assert_verdict(Nsys().judge(request, (make_outcome(**said),)), "failed", *says)
+    assert_verdict(Nsys().determine_run_status(request, (make_outcome(**said),)), "failed", *says)
 
 
 def test_a_folder_that_nsys_cannot_write_to_is_refused_before_anything_runs(tmp_path, make_request):
@@ -400,17 +405,17 @@ def test_what_a_killed_nsys_left_in_shared_memory_is_removed_where_none_records(
     shared, processes = machine(
         tmp_path, name, state, "stats" if (name, state) == ("nsys", "S") else "profile"
     )
-    assert nsys.remove_stale_lock(shared, processes).startswith(
+    assert nsys.remove_stale_nsys_lock(shared, processes).startswith(
         f"removed {shared}/NSys-2022.4.2.1, "
     )
     assert [path.name for path in shared.iterdir()] == ["sem.other"]
-    assert nsys.remove_stale_lock(shared, processes) is None
+    assert nsys.remove_stale_nsys_lock(shared, processes) is None
 
 
 @pytest.mark.parametrize("name", ["nsys", "nsys-launcher"])
 def test_what_is_in_shared_memory_stays_while_another_nsys_runs(tmp_path, name):
     shared, processes = machine(tmp_path, name)
-    assert nsys.remove_stale_lock(shared, processes) is None
+    assert nsys.remove_stale_nsys_lock(shared, processes) is None
     assert (shared / "NSys-2022.4.2.1").exists()
 
 
@@ -418,7 +423,7 @@ def test_a_link_in_shared_memory_is_left_alone(tmp_path):
     shared, processes = machine(tmp_path, "bash")
     (shared / "NSys-2022.4.2.1").unlink()
     (shared / "NSys-2022.4.2.1").symlink_to(tmp_path)
-    assert nsys.remove_stale_lock(shared, processes) is None
+    assert nsys.remove_stale_nsys_lock(shared, processes) is None
     assert tmp_path.is_dir()
 
 

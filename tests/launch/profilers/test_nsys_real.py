@@ -17,7 +17,7 @@ import pytest
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers.base import ProcessOutcome, RunStatus
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
-from perfctl.orchestrator.launch.program import parse_program
+from perfctl.orchestrator.launch.program import parse_user_program
 from tests.launch.programs import assert_verdict
 
 pytestmark = [
@@ -59,7 +59,7 @@ def test_only_the_window_is_recorded(tmp_path, make_request, make_program, proce
     (tmp_path / "ranges.py").write_text(RANGES)
     request = make_request(python=make_program(f"exec {sys.executable} {tmp_path}/ranges.py"))
     outcomes = run(Nsys(), request, processes)
-    verdict = Nsys().judge(request, outcomes)
+    verdict = Nsys().determine_run_status(request, outcomes)
     assert verdict == RunStatus("ok", None), outcomes[0].stderr.read_text()
     assert range_names(request.paths.get_report_path(".sqlite")) == [
         "perfctl:window",
@@ -80,7 +80,7 @@ def test_a_failing_program_is_told_and_so_is_nothing_recorded(
     request = make_request(python=make_program(f"/bin/true; {lines}"))
     outcomes = run(Nsys(whole=whole), request, processes)
     assert outcomes[0].exit_code == exit_code
-    verdict = Nsys().judge(request, outcomes)
+    verdict = Nsys().determine_run_status(request, outcomes)
     assert_verdict(verdict, status, reason)
 
 
@@ -95,7 +95,7 @@ def test_out_of_time_leaves_no_agent_and_keeps_what_was_recorded(
     assert outcomes[0].timed_out
     assert processes.alive() == []
     assert request.paths.get_report_path(".nsys-rep").exists()
-    verdict = Nsys().judge(request, outcomes)
+    verdict = Nsys().determine_run_status(request, outcomes)
     assert_verdict(verdict, "partial", f"the time limit was reached after {limit_s // 2} s. Allow")
 
 
@@ -182,12 +182,14 @@ def test_any_program_leaves_its_report_and_exit_code_and_no_process(
     (tmp_path / "children.py").write_text(CHILDREN)
     (tmp_path / "server.py").write_text(SERVER)
     argv = [word.replace("SOLVER", str(solver)).replace("HERE", str(tmp_path)) for word in words]
-    program = parse_program(argv, None, {}, as_is=True)
+    program = parse_user_program(argv, None, {}, runs_unannotated=True)
     request = replace(make_request(), program=program, batches=(), sweep=("N=3",))
     request.paths.scratch.mkdir(parents=True)
     outcomes = run(Nsys(), request, processes)
     assert outcomes[0].exit_code == exit_code
-    assert Nsys().judge(request, outcomes).status == ("partial" if exit_code else "ok")
+    assert Nsys().determine_run_status(request, outcomes).status == (
+        "partial" if exit_code else "ok"
+    )
     assert range_names(request.paths.get_report_path(".sqlite")) == ["solve"] * ranges
 
 
@@ -205,11 +207,11 @@ def test_a_time_window_of_any_program_is_recorded_and_no_process_stays(
 ):
     words = ("bash", "-c", script.replace("SOLVER", str(solver)))
     profiler = Nsys(delay=after, duration=duration)
-    program = parse_program(words, None, {}, as_is=True)
+    program = parse_user_program(words, None, {}, runs_unannotated=True)
     request = replace(make_request(), profiler=profiler, program=program, batches=())
     request.paths.scratch.mkdir(parents=True)
     outcomes = run(profiler, request, processes)
-    verdict = profiler.judge(request, outcomes)
+    verdict = profiler.determine_run_status(request, outcomes)
     assert verdict.status == status
     assert (reason or "") in (verdict.reason or "")
     if status == "ok":

@@ -36,7 +36,7 @@ def run(recording, request):
     (command,) = Replay(recording).build_commands(request)
     paths = request.paths
     logs = {"stdout": paths.stdout, "stderr": paths.stderr}
-    return Replay(recording).judge(
+    return Replay(recording).determine_run_status(
         request,
         (
             process_run.run_command(
@@ -58,8 +58,8 @@ def test_it_stands_for_the_recorded_profiler(recording):
     facts = (
         replay.name,
         tuple(one.batch for one in replay.list_recorded_settings()),
-        replay.read_workload_name(),
-        replay.read_device(),
+        replay.read_recorded_workload_name(),
+        replay.read_recorded_device(),
     )
     assert facts == ("torch", (8, 16), "mnist_cnn", "cpu")
     assert replay.list_missing_tools() == ()
@@ -148,7 +148,7 @@ def test_recorded_repeats_are_replayed_as_repeats(recording, make_request):
     shutil.copytree(recording / "b8", recording / "b8.3")
     replay = Replay(recording)
     assert tuple(
-        replay.count_repeats_of_every_setting(map(SweepSetting, sizes))
+        replay.find_smallest_repeat_count(map(SweepSetting, sizes))
         for sizes in ((8,), (8, 16), (64,))
     ) == (
         3,

@@ -117,7 +117,7 @@ def test_the_option_for_gpu_metrics_is_called_what_this_nsys_calls_it(
     make_request, monkeypatch, help_text, option
 ):
     monkeypatch.setattr(tools, "find_program", lambda program: f"/usr/bin/{program}")
-    monkeypatch.setattr(tools, "run_for_output", lambda *argv: help_text)
+    monkeypatch.setattr(tools, "run_cached_for_output", lambda *argv: help_text)
     assert option in Nsys(gpu_metrics_devices="0,1").build_commands(make_request("cuda"))[0].argv
 
 
@@ -157,18 +157,18 @@ def matches(value, name):
 
 @pytest.mark.parametrize("asked", [None, "regex:.", "regex:^(?:n|v|o|a|c|u|m|t)|e|i"])
 def test_kernels_that_wait_for_another_gpu_are_never_replayed(asked):
-    value = ncu.build_kernel_name_filter(asked)
+    value = ncu.build_noncommunication_kernel_filter(asked)
     assert [name for name in WAITS if matches(value, name)] == []
     assert [name for name in WORKS if not matches(value, name)] == []
 
 
 def test_the_users_choice_is_made_among_the_others():
-    value = ncu.build_kernel_name_filter("regex:gemm$|^flash")
+    value = ncu.build_noncommunication_kernel_filter("regex:gemm$|^flash")
     assert [name for name in (*WORKS, "my_gemm", "nccl_gemm") if matches(value, name)] == [
         "flash_fwd_kernel",
         "my_gemm",
     ]
-    assert ncu.build_kernel_name_filter("reduce_kernel") == "reduce_kernel"
+    assert ncu.build_noncommunication_kernel_filter("reduce_kernel") == "reduce_kernel"
 
 
 ANY_NCU = pytest.mark.skipif(tools.find_program("ncu") is None, reason="ncu is not installed")
@@ -221,7 +221,7 @@ def test_the_installed_ncu_takes_every_list_of_options(tmp_path, make_request, a
 
 @ANY_NSYS
 def test_the_installed_nsys_knows_every_option_that_perfctl_gives_it(make_request):
-    listed = tools.run_if_installed("nsys", "profile", "--help")
+    listed = tools.get_output_if_installed("nsys", "profile", "--help")
     asked = Nsys(trace="cuda", cuda_graph_trace="node", gpu_metrics_devices="0", stats=True)
     argv = asked.build_commands(make_request("cuda"))[0].argv
     names = [word.partition("=")[0] for word in argv[2 : argv.index("/opt/python")]]

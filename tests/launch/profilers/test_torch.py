@@ -15,7 +15,7 @@ from perfctl.orchestrator.launch.process.run import STARTED
 from perfctl.orchestrator.launch.profilers.base import RunStatus
 from perfctl.orchestrator.launch.profilers.dlprof import DLProf
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler, TorchProfiler
-from perfctl.orchestrator.launch.program import parse_program
+from perfctl.orchestrator.launch.program import parse_user_program
 from perfctl.workloads.script.options import parse_script_options
 from perfctl.workloads.spec import UNFINISHED, WATCH_VARIABLE
 from tests.launch.programs import assert_verdict, workload_words
@@ -55,7 +55,7 @@ def test_a_trace_must_be_whole_and_of_this_run(make_request, make_outcome, conte
         trace.write_bytes(WHOLE if content == "old" else content)
     if content == "old":
         os.utime(trace, (1, 1))
-    verdict = TorchProfiler().judge(request, (make_outcome(),))
+    verdict = TorchProfiler().determine_run_status(request, (make_outcome(),))
     status = "ok" if reason is None else "failed"
     assert_verdict(verdict, status, *(() if reason is None else ("", reason)))
 
@@ -82,14 +82,16 @@ def test_the_workloads_own_record_comes_before_exit_code_and_last_line(
     request = make_request()
     request.paths.get_report_path(".pt.trace.json.gz").write_bytes(gzip.compress(b"{}"))
     request.paths.workload_record.write_text(record)
-    found = TorchProfiler().judge(
+    found = TorchProfiler().determine_run_status(
         request, (make_outcome(code, stderr="some last line\n" if code else ""),)
     )
     assert found == verdict or (found.status == verdict and "3 of 10 steps ran" in found.reason)
 
 
 def test_the_time_limit_is_the_reason_when_it_was_reached(make_request, make_outcome):
-    verdict = TorchProfiler().judge(make_request(), (make_outcome(None, timed_out=True),))
+    verdict = TorchProfiler().determine_run_status(
+        make_request(), (make_outcome(None, timed_out=True),)
+    )
     assert (
         verdict.reason
         == "the time limit was reached after 7 s. Allow more time, or run fewer steps"
@@ -100,7 +102,9 @@ def test_the_time_limit_is_the_reason_when_it_was_reached(make_request, make_out
 def server(make_request, tmp_path):
     """A request for 10 s of a server, from 60 s after its start."""
     (tmp_path / "server.py").touch()
-    program = parse_program((sys.executable, "-u", str(tmp_path / "server.py"), "8000"), None, {})
+    program = parse_user_program(
+        (sys.executable, "-u", str(tmp_path / "server.py"), "8000"), None, {}
+    )
     profiler = TorchProfiler(delay=60, duration=10)
     request = replace(make_request(), profiler=profiler, program=program, batches=())
     request.paths.partial_folder.mkdir(parents=True)
@@ -117,7 +121,7 @@ def test_a_program_of_which_a_time_window_is_recorded_starts_as_typed(
     options = parse_script_options(json.loads(command.environment[WATCH_VARIABLE]))
     assert (options.after, options.duration, options.window) == (60, 10, "torch")
     assert options.trace == server.profiler.get_report_path(server.paths)
-    launcher = parse_program(("torchrun", str(tmp_path / "server.py")), None, {})
+    launcher = parse_user_program(("torchrun", str(tmp_path / "server.py")), None, {})
     (command,) = replace(server, program=launcher).build_run_commands()
     assert command.argv[1:] == ("-m", "torch.distributed.run", str(tmp_path / "server.py"))
 
@@ -166,7 +170,7 @@ def test_a_time_window_is_worth_what_it_recorded(
         record = {"status": "ok", "steps": [{"phase": "step"}], "options": {"steps": 1}}
         server.paths.workload_record.write_text(json.dumps(record))
     outcome = replace(make_outcome(code), duration_ns=round(seconds * 1e9))
-    verdict = server.profiler.judge(server, (outcome,))
+    verdict = server.profiler.determine_run_status(server, (outcome,))
     assert verdict.status == status
     assert reason in (verdict.reason or "")
 
@@ -195,7 +199,7 @@ def test_a_run_is_worth_what_its_record_says(make_request, make_outcome, record,
         request.paths.workload_record.write_text(
             json.dumps({"status": record, "reason": "out of images"})
         )
-    verdict = NoProfiler().judge(request, (make_outcome(code),))
+    verdict = NoProfiler().determine_run_status(request, (make_outcome(code),))
     assert_verdict(verdict, status, *(() if status == "ok" else ("",)))
 
 
@@ -257,12 +261,17 @@ def test_tables_are_ok_and_none_or_those_of_an_earlier_run_are_not(make_request,
     table = request.paths.get_report_path(".dlprof") / "dlprof_summary.csv"
     table.parent.mkdir()
     table.touch()
-    verdict = DLProf().judge(request, (make_outcome(0, stdout="[DLProf] no nsys found\n"),))
+    verdict = DLProf().determine_run_status(
+        request, (make_outcome(0, stdout="[DLProf] no nsys found\n"),)
+    )
     assert_verdict(verdict, "failed", "", "it printed: [DLProf] no nsys found")
     table.write_text("Summary Report\n")
-    assert DLProf().judge(request, (make_outcome(),)) == RunStatus("ok", None)
-    assert DLProf().judge(request, (make_outcome(3, stderr="boom\n"),)).status == "partial"
+    assert DLProf().determine_run_status(request, (make_outcome(),)) == RunStatus("ok", None)
+    assert (
+        DLProf().determine_run_status(request, (make_outcome(3, stderr="boom\n"),)).status
+        == "partial"
+    )
     os.utime(table, (1, 1))
     (request.paths.scratch / STARTED).touch()
-    verdict = DLProf().judge(request, (make_outcome(),))
+    verdict = DLProf().determine_run_status(request, (make_outcome(),))
     assert_verdict(verdict, "failed", "", "older than this run")

@@ -58,7 +58,7 @@ class Exporting(Small):
             (sys.executable, "-S", "-c", EXPORTS, str(raw), str(report)), "export", needs=raw
         )
 
-    def judge(self, request, outcomes):
+    def determine_run_status(self, request, outcomes):
         if not self.get_report_path(request.paths).exists():
             return RunStatus("failed", "there is no report")
         return (
@@ -71,7 +71,7 @@ class Exporting(Small):
 class Judging(Exporting):
     """One whose verdict is that of perfctl's own profilers."""
 
-    def judge(self, request, outcomes):
+    def determine_run_status(self, request, outcomes):
         failure = outcome.explain_program_failure(request, outcomes[0])
         return RunStatus("failed", failure) if failure else RunStatus("ok", None)
 
@@ -96,7 +96,7 @@ def stopped(request, once="report.raw", **listening):
     """Run it, and stop it when this file is there."""
     stop_once(request.folder / "b16.part" / once)
     with pytest.raises(Interrupted) as caught:
-        sweep.run_settings(request, SweepListener(**listening))
+        sweep.run_incomplete_settings(request, SweepListener(**listening))
     return caught.value
 
 
@@ -114,13 +114,13 @@ def test_a_run_that_is_told_to_stop_is_exported_and_kept_as_partial(tmp_path):
     assert said["status"] == "partial"
     assert str(said["reason"]).startswith("stopped by SIGTERM during profile")
     assert [result.status for result in heard] == ["partial"]
-    assert [result.status for result in sweep.run_settings(asked(tmp_path), SweepListener())] == [
-        "ok"
-    ], "takes the partial one's place"
+    assert [
+        result.status for result in sweep.run_incomplete_settings(asked(tmp_path), SweepListener())
+    ] == ["ok"], "takes the partial one's place"
     assert sorted(path.name for path in request.folder.glob("b*")) == ["b16"]
-    assert [result.skipped for result in sweep.run_settings(asked(tmp_path), SweepListener())] == [
-        True
-    ]
+    assert [
+        result.skipped for result in sweep.run_incomplete_settings(asked(tmp_path), SweepListener())
+    ] == [True]
 
 
 STEPS = {"status": "ok", "options": {"steps": 1}, "steps": [{"phase": "step"}]}
@@ -142,7 +142,7 @@ def test_a_run_that_is_stopped_after_all_its_steps_is_complete(tmp_path, no_stor
     stopped(request, stopped=heard.append)
     assert [(result.status, result.reason) for result in heard] == [("ok", None)]
     assert (request.folder / "b16" / "report.txt").read_text() == "exported all"
-    assert sweep.run_settings(request, SweepListener())[0].skipped
+    assert sweep.run_incomplete_settings(request, SweepListener())[0].skipped
 
 
 def test_a_run_that_is_stopped_before_it_has_a_report_is_failed_and_says_why(tmp_path):
@@ -161,34 +161,39 @@ def test_a_profiler_gets_the_time_to_write_its_report_that_was_asked_for(tmp_pat
 
 def test_a_run_cut_off_between_its_last_byte_and_its_name_is_whole(tmp_path):
     request = asked(tmp_path)
-    sweep.run_settings(request, SweepListener())
+    sweep.run_incomplete_settings(request, SweepListener())
     (request.folder / "b16").rename(request.folder / "b16.part")
-    result = sweep.run_settings(request, SweepListener())[0]
+    result = sweep.run_incomplete_settings(request, SweepListener())[0]
     assert (result.status, result.skipped, result.folder.name) == ("ok", True, "b16")
 
 
 def test_one_batch_size_is_locked_and_the_others_are_free(tmp_path):
     request = asked(tmp_path, batches=(32,))
     request.folder.mkdir(parents=True)
-    with folders.lock_sweep(request.folder, folders.SweepSetting(16)):
-        assert [result.status for result in sweep.run_settings(request, SweepListener())] == ["ok"]
+    with folders.lock_sweep_or_setting(request.folder, folders.SweepSetting(16)):
+        assert [
+            result.status for result in sweep.run_incomplete_settings(request, SweepListener())
+        ] == ["ok"]
         with pytest.raises(UsageError, match="running batch 16"):
-            sweep.run_settings(asked(tmp_path), SweepListener())
+            sweep.run_incomplete_settings(asked(tmp_path), SweepListener())
         with (
             pytest.raises(UsageError, match="running the sweep"),
-            folders.lock_sweep(request.folder),
+            folders.lock_sweep_or_setting(request.folder),
         ):
             pass
-    with folders.lock_sweep(request.folder), pytest.raises(UsageError, match="running the sweep"):
-        sweep.run_settings(asked(tmp_path), SweepListener())
+    with (
+        folders.lock_sweep_or_setting(request.folder),
+        pytest.raises(UsageError, match="running the sweep"),
+    ):
+        sweep.run_incomplete_settings(asked(tmp_path), SweepListener())
 
 
 def test_the_record_of_the_sweep_is_written_once(tmp_path):
     request = asked(tmp_path)
-    sweep.run_settings(request, SweepListener())
+    sweep.run_incomplete_settings(request, SweepListener())
     path = request.folder / "sweep.json"
     path.write_text(path.read_text().replace("perfctl exporting", "as it was rendered"))
-    sweep.run_settings(asked(tmp_path, batches=(32,)), SweepListener())
+    sweep.run_incomplete_settings(asked(tmp_path, batches=(32,)), SweepListener())
     assert json.loads(path.read_text())["command"] == "as it was rendered"
 
 
@@ -197,7 +202,7 @@ def test_tmpdir_can_lie_on_a_disk_of_the_machines_own_and_goes_with_the_run(tmp_
     own.mkdir()
     program = "import os, sys, pathlib; pathlib.Path(sys.argv[1]).write_text(os.environ['TMPDIR'])"
     request = asked(tmp_path, program, scratch=own)
-    sweep.run_settings(request, SweepListener())
+    sweep.run_incomplete_settings(request, SweepListener())
     said = Path((request.folder / "b16" / "report.raw").read_text())
     assert said.parent == own
     assert list(own.iterdir()) == []

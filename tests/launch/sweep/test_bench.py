@@ -63,7 +63,9 @@ def measure(folder, count, budget):
             sample="off",
         )
 
-    return points, bench.measure_points(points, request, budget, SweepListener())
+    return points, bench.measure_bench_points_within_budget(
+        points, request, budget, SweepListener()
+    )
 
 
 def test_when_every_point_fails_alike_the_others_are_not_tried(tmp_path):

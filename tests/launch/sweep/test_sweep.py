@@ -14,7 +14,7 @@ import pytest
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.profilers import nsys
 from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
-from perfctl.orchestrator.launch.program import parse_program
+from perfctl.orchestrator.launch.program import parse_user_program
 from perfctl.orchestrator.launch.sweep import sweep
 from perfctl.orchestrator.launch.sweep.folders import parse_run_folder_name
 from perfctl.orchestrator.launch.sweep.options import SweepOptions, list_sweep_settings
@@ -30,7 +30,7 @@ def run(request):
     """(batch sizes in the order in which processes started, results)."""
     started: list[int] = []
     listener = SweepListener(started=lambda setting, stage: started.append(setting.batch or 0))
-    return started, sweep.run_settings(request, listener)
+    return started, sweep.run_incomplete_settings(request, listener)
 
 
 def folders(results):
@@ -45,7 +45,7 @@ def reports(request):
 
 def test_each_batch_size_runs_in_its_own_folder_with_its_logs_and_record(tmp_path):
     request = asked(tmp_path, SAYS)
-    results = sweep.run_settings(request, SweepListener())
+    results = sweep.run_incomplete_settings(request, SweepListener())
     assert [(result.batch_size, result.status) for result in results] == [
         (batch, "ok") for batch in (16, 32, 64)
     ]
@@ -78,14 +78,14 @@ def test_a_program_that_runs_on_after_its_recorded_steps_is_told_of_once(tmp_pat
         "; record.write_text(json.dumps({'options': {'steps': 1}, 'steps': steps})); time.sleep(3)"
     )
     (tmp_path / "train.py").touch()
-    program = parse_program((sys.executable, str(tmp_path / "train.py")), None, {})
+    program = parse_user_program((sys.executable, str(tmp_path / "train.py")), None, {})
     request = replace(asked(tmp_path, ends, (16,)), program=program, workload="train.py")
     lines: list[str] = []
     listener = SweepListener(noted=lines.append)
-    sweep.run_settings(request, listener)
+    sweep.run_incomplete_settings(request, listener)
     told = "batch 16: all steps are recorded, and train.py runs to its end; --no-to-end stops it"
     assert lines == [told]
-    sweep.run_settings(replace(request, to_end=False, again=True), listener)
+    sweep.run_incomplete_settings(replace(request, to_end=False, again=True), listener)
     assert lines == [told], "it stops by itself"
 
 
@@ -94,21 +94,22 @@ def test_a_repetition_that_fails_harms_nothing_that_was_whole(tmp_path):
     request = asked(
         tmp_path, WRITES + f"; sys.exit(3 if pathlib.Path({str(switch)!r}).exists() else 0)", (16,)
     )
-    sweep.run_settings(request, SweepListener())
+    sweep.run_incomplete_settings(request, SweepListener())
     switch.touch()
-    (failed,) = sweep.run_settings(replace(request, again=True), SweepListener())
+    (failed,) = sweep.run_incomplete_settings(replace(request, again=True), SweepListener())
     assert (failed.status, failed.folder.name) == ("failed", "b16.2")
     assert sweep.is_run_complete(request.folder / "b16")
-    assert sweep.run_settings(request, SweepListener())[0].skipped
+    assert sweep.run_incomplete_settings(request, SweepListener())[0].skipped
     switch.unlink()
     assert (
-        sweep.run_settings(replace(request, again=True), SweepListener())[0].folder.name == "b16.2"
+        sweep.run_incomplete_settings(replace(request, again=True), SweepListener())[0].folder.name
+        == "b16.2"
     )
 
 
 def test_a_report_that_was_cut_since_is_not_whole(tmp_path):
     request = asked(tmp_path)
-    (first, *_) = sweep.run_settings(request, SweepListener())
+    (first, *_) = sweep.run_incomplete_settings(request, SweepListener())
     (first.folder / "report.txt").write_text("a")
     assert not sweep.is_run_complete(first.folder)
 
@@ -126,7 +127,7 @@ def test_the_same_request_has_the_same_name_and_another_has_another(tmp_path):
 )
 def test_batch_sizes_that_make_no_sense_are_refused_before_anything_runs(tmp_path, batches, said):
     with pytest.raises(UsageError, match=said):
-        sweep.run_settings(asked(tmp_path, batches=batches), SweepListener())
+        sweep.run_incomplete_settings(asked(tmp_path, batches=batches), SweepListener())
     assert not (tmp_path / "runs").exists()
 
 
@@ -209,7 +210,7 @@ def test_a_profiler_that_could_not_start_beside_another_is_started_once_more(
     monkeypatch.setattr(sweep, "PAUSE_S", (0.0, 0.1))
     request = asked(tmp_path, Small(BUSY.format(fails=fails, said=said), nsys.BUSY), (16,))
     stages: list[str] = []
-    (result,) = sweep.run_settings(
+    (result,) = sweep.run_incomplete_settings(
         request, SweepListener(started=lambda batch, stage: stages.append(stage))
     )
     assert (result.status, len((request.out / "tries").read_text())) == (status, tries)
@@ -272,12 +273,14 @@ def test_parameters_that_make_no_sense_are_refused(options, said):
 def test_a_setting_that_failed_runs_again_and_its_record_has_the_parameters(tmp_path):
     request = replace(asked(tmp_path, batches=()), sweep=("N=2,1",))
     (tmp_path / "runs" / request.name / "N=2").mkdir(parents=True)
-    results = sweep.run_settings(request, SweepListener())
+    results = sweep.run_incomplete_settings(request, SweepListener())
     assert [(str(result.setting), result.skipped) for result in results] == [
         ("N=2", False),
         ("N=1", False),
     ]
-    assert [result.skipped for result in sweep.run_settings(request, SweepListener())] == [
+    assert [
+        result.skipped for result in sweep.run_incomplete_settings(request, SweepListener())
+    ] == [
         True,
         True,
     ]

@@ -8,12 +8,15 @@ import pytest
 
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise_kernel
-from perfctl.orchestrator.ledger.causes.breakdown import break_down_count
-from perfctl.orchestrator.ledger.causes.judge import compute_unexplained_share, confirm_causes
+from perfctl.orchestrator.ledger.causes.breakdown import break_down_executed_flops
+from perfctl.orchestrator.ledger.causes.judge import (
+    compute_unexplained_gap_share,
+    drop_refuted_and_rank_causes,
+)
 from perfctl.orchestrator.ledger.causes.matching import (
     can_grids_fit_shape,
-    is_tiling_predicted,
-    list_possible_tiles,
+    has_tiling_for_row_batch,
+    list_tiles_fitting_count,
 )
 from perfctl.orchestrator.ledger.causes.row_rules import (
     detect_layout_and_epilogue,
@@ -48,7 +51,7 @@ def gemm(ffma, *, grid=(1, 1, 1), algorithm=TILED, **more):
 
 
 def split(*kernels, **more):
-    return break_down_count(case(32, *kernels, **{"forward": FC, **more}), None)
+    return break_down_executed_flops(case(32, *kernels, **{"forward": FC, **more}), None)
 
 
 @table(
@@ -94,9 +97,9 @@ def test_nothing_is_predicted_without_what_a_prediction_needs(kernel, shape):
 def test_launches_beyond_the_calls_of_a_step_are_a_part_of_their_own(launches, calls):
     kernel = gemm(launches * TILE, launches=launches)
     row = case(32, kernel, calls=(call(32, macs=1000 * calls),))
-    parts = break_down_count(replace(row, forward=FC, calls=calls), None)
+    parts = break_down_executed_flops(replace(row, forward=FC, calls=calls), None)
     assert (parts.base, parts.called) == (2 * TILE * calls, 2 * TILE * (launches - calls))
-    assert parts.compute_factor_of_part("called") == launches / calls
+    assert parts.compute_flop_factor_of_part("called") == launches / calls
 
 
 def test_both_gradients_of_a_linear_layer_have_a_tile_each():
@@ -125,14 +128,14 @@ def test_winograd_without_a_grid_that_fits_has_its_multiplies_by_theory(sizes, s
     parts = split(kernel, transform, kind="Conv2d", forward=None)
     assert (parts.base, parts.rules) == (pytest.approx(PAPER * share), (rule,))
     assert (parts.transforms, parts.extra, parts.transforming) == (100 + 900, 0, (transform,))
-    half = break_down_count(backward(kernel), None)
+    half = break_down_executed_flops(backward(kernel), None)
     assert half.base == pytest.approx(2 * PAPER * (0.5 + 0.5 * share)), "one of two gradients"
 
 
 def test_winograd_without_a_grid_counts_the_tiles_at_the_edge():
     shape = ConvShape(2, 8, 8, 20, 20, 5, 5)
     kernel = work("winograd9x9_5x5", Algorithm("winograd", "winograd", winograd=(9, 5)), ffma=5)
-    parts = break_down_count(convolution(shape, kernel), None)
+    parts = break_down_executed_flops(convolution(shape, kernel), None)
     assert parts.base == pytest.approx(2 * 2 * ceil(20 / 9) ** 2 * 13**2 * 8 * 8)
     assert parts.base / parts.estimated > 169 / 2025 and "edge" in " ".join(parts.rules)
 
@@ -146,7 +149,7 @@ def test_a_convolution_next_to_transforms_is_not_the_product_between_them():
     ):
         product = work(name, recognise_kernel(name), (7, 1, 1), ffma=shape.macs)
         row = convolution(shape, product, work(transform, recognise_kernel(transform), ffma=64))
-        assert break_down_count(row, None).family == family
+        assert break_down_executed_flops(row, None).family == family
 
 
 @table(
@@ -164,7 +167,9 @@ def test_a_convolution_next_to_transforms_is_not_the_product_between_them():
 def test_a_product_of_fourier_transforms_covers_the_outputs_in_tiles(out, filters, tile, tiles):
     name = f"void fft2d_r2c_{tile}x{tile}<float>(float2*)"
     kernel = work(name, Algorithm("fft", "fft"), ffma=5)
-    parts = break_down_count(convolution(ConvShape(2, 8, 16, *out, *filters), kernel), None)
+    parts = break_down_executed_flops(
+        convolution(ConvShape(2, 8, 16, *out, *filters), kernel), None
+    )
     if tiles is None:
         assert (parts.base, parts.rules) == (parts.estimated, ())
         return
@@ -180,7 +185,7 @@ def test_fouriers_blocks_are_complete_at_another_batch_too():
     block = 32 * 32 * 544 * 4 * 64
     tile = Algorithm("gemm", "gemm", (32, 32, None))
     product = work("gcgemm_32x32_nt", tile, (1, 1, 544), ffma=block)
-    parts = break_down_count(convolution(shape, transform, product), None)
+    parts = break_down_executed_flops(convolution(shape, transform, product), None)
     assert parts.base == 2 * 2 * block
 
 
@@ -201,10 +206,10 @@ def test_fouriers_blocks_are_complete_at_another_batch_too():
 )
 def test_a_product_of_unknown_tile_may_fill_complete_tiles(area, fills):
     kernel = gemm(100 * area, algorithm=Algorithm("gemm"))
-    assert bool(list_possible_tiles(case(32, kernel, forward=FC))) is fills
-    assert not list_possible_tiles(case(32, kernel)), "of no known shape"
-    assert not list_possible_tiles(case(32, gemm(100 * area), forward=FC)), "its tile is known"
-    assert not list_possible_tiles(case(32, forward=FC))
+    assert bool(list_tiles_fitting_count(case(32, kernel, forward=FC))) is fills
+    assert not list_tiles_fitting_count(case(32, kernel)), "of no known shape"
+    assert not list_tiles_fitting_count(case(32, gemm(100 * area), forward=FC)), "its tile is known"
+    assert not list_tiles_fitting_count(case(32, forward=FC))
 
 
 FITTING, OTHER, UNKNOWN = gemm(5), gemm(5, grid=(3, 3, 1)), gemm(5, algorithm=Algorithm("gemm"))
@@ -226,7 +231,7 @@ TRANSFORM = work("t", Algorithm("winograd", role="transform"))
 )
 def test_whether_grids_agree_with_a_shape(kernels, fits, fills):
     row = case(32, *kernels, forward=FC)
-    assert (can_grids_fit_shape(row), is_tiling_predicted(row)) == (fits, fills)
+    assert (can_grids_fit_shape(row), has_tiling_for_row_batch(row)) == (fits, fills)
 
 
 def named(name, ffma=32_000, grid=(1, 1, 1)):
@@ -245,10 +250,10 @@ def named(name, ffma=32_000, grid=(1, 1, 1)):
 )
 def test_forward_that_ran_again_has_its_names_and_grids(kernels, is_repeated):
     forward = case(32, named("f"))
-    parts = break_down_count(case(32, *kernels, direction="backward", calls=BOTH), forward)
+    parts = break_down_executed_flops(case(32, *kernels, direction="backward", calls=BOTH), forward)
     assert [kernel.name for kernel in parts.repeating] == (["f"] if is_repeated else [])
     assert parts.repeated == (64_000 if is_repeated else 0)
-    assert break_down_count(forward, forward).repeating == (), "forward itself"
+    assert break_down_executed_flops(forward, forward).repeating == (), "forward itself"
 
 
 SGEMM = Algorithm("gemm", "gemm", tile=(128, 32, None))
@@ -319,7 +324,7 @@ SLICED = 64 * 512
     },
 )
 def test_fmul_says_tiles_parts_and_sums_onto_the_output(row, area, depth, onto, rule):
-    parts = break_down_count(row, None)
+    parts = break_down_executed_flops(row, None)
     assert (parts.base, parts.onto) == (2 * area * depth, 2 * area * onto)
     assert parts.seen == parts.base
     assert rule in " ".join(parts.rules)
@@ -337,7 +342,7 @@ def test_sums_onto_the_output_are_epilogue_and_a_whole_number_of_values():
     shape, area = GemmShape(34, 64, 2), 64 * 128
     cause = detect_layout_and_epilogue(seen_with(scaled(shape, area * 9, area)))
     assert cause is not None and "(scaling, sums onto its output)" in describe_cause(cause)
-    other = break_down_count(scaled(shape, area * (8 + 1.5), area), None)
+    other = break_down_executed_flops(scaled(shape, area * (8 + 1.5), area), None)
     assert (other.rules, other.onto) == ((), 0)
 
 
@@ -345,7 +350,7 @@ def test_sums_onto_the_output_are_epilogue_and_a_whole_number_of_values():
 def test_a_recorded_grid_has_to_agree_with_fmul(grid, fits):
     area = 128 * 512
     row = scaled(GemmShape(128, 512, 256), area * (256 + 3), 4 * area, grid=grid)
-    assert (break_down_count(row, None).onto == 2 * 3 * area) is fits
+    assert (break_down_executed_flops(row, None).onto == 2 * 3 * area) is fits
 
 
 def test_two_parts_of_a_small_gap_are_causes_though_each_is_half_a_percent_of_it_at_most():
@@ -355,11 +360,11 @@ def test_two_parts_of_a_small_gap_are_causes_though_each_is_half_a_percent_of_it
     causes = [detect_tile_padding(given), detect_layout_and_epilogue(given)]
     factors = [cause and cause.factor for cause in causes]
     assert factors == pytest.approx([6880 / 6860, 1 + 1 / 256])
-    confirmed = confirm_causes(given, filter(None, causes))
-    assert compute_unexplained_share(given.ratio, confirmed) == pytest.approx(0, abs=1e-9)
-    assert not given.is_worth_naming(1.0005), "a fourteenth of the gap"
+    confirmed = drop_refuted_and_rank_causes(given, filter(None, causes))
+    assert compute_unexplained_gap_share(given.ratio, confirmed) == pytest.approx(0, abs=1e-9)
+    assert not given.is_factor_significant(1.0005), "a fourteenth of the gap"
     exact = seen_with(scaled(GemmShape(6860, 384, 128), 6860 * 384 * 128, 0))
-    assert not exact.is_worth_naming(1.004), "no gap"
+    assert not exact.is_factor_significant(1.004), "no gap"
 
 
 @table("values", ["tiles", "outputs"])

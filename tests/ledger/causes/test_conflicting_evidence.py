@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import NamedTuple
 
-from perfctl.orchestrator.estimate.flops.engine import count_layer_calls
+from perfctl.orchestrator.estimate.flops.engine import build_layer_calls_with_flops
 from perfctl.orchestrator.ledger.analysis import analyse_study
 from perfctl.orchestrator.ledger.prepared import group_into_studies
 from perfctl.records.paper import OpShape
@@ -421,7 +421,11 @@ def run_own(layer, launches, chip="70", precision="fp32", calls=1, environment=N
     recorded = Recorded(network, chip, precision, False, environment or {})
     run = recorded.run(32, recorded.step(32, {(layer.name, FORWARD): lambda _: launches}))
     ops = tuple(replace(op, calls=calls) if op.layer == layer.name else op for op in run.report.ops)
-    return [replace(run, report=replace(run.report, ops=ops), layer_calls=count_layer_calls(ops))]
+    return [
+        replace(
+            run, report=replace(run.report, ops=ops), layer_calls=build_layer_calls_with_flops(ops)
+        )
+    ]
 
 
 def realise(name, **settings):
@@ -526,7 +530,11 @@ def pad_gradient_of_transposed():
     recorded, layer = Recorded(FOUR), replace(FOUR[3], name="up")
     run = recorded.run(32, [*recorded.step(32), *place(launches, layer, BACKWARD)])
     ops = (*run.report.ops, *ops)
-    return [replace(run, report=replace(run.report, ops=ops), layer_calls=count_layer_calls(ops))]
+    return [
+        replace(
+            run, report=replace(run.report, ops=ops), layer_calls=build_layer_calls_with_flops(ops)
+        )
+    ]
 
 
 HALF = {"c2 forward": {Told("whole step", 0.5, MATCHED, "uneven steps")}}

@@ -6,10 +6,10 @@ from perfctl.orchestrator.counts.figure import Figure, make_missing_figure
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.counts.kernels.names import Algorithm
 from perfctl.orchestrator.ledger.causes.evidence import (
-    collect_row_evidence,
+    collect_row_evidence_and_unattributed,
     group_kernels_by_row,
 )
-from perfctl.orchestrator.ledger.causes.layer_shapes import read_layer_shapes
+from perfctl.orchestrator.ledger.causes.layer_shapes import read_single_product_layer_shapes
 from perfctl.orchestrator.ledger.ledger import build_ledger
 from perfctl.orchestrator.ledger.prepared import PreparedRun, group_into_studies
 from perfctl.records.paper import LayerCall
@@ -33,13 +33,15 @@ FC1 = op("aten.addmm", ((128,), (64, 9216), (9216, 128)), ((64, 128),), layer="f
 
 def shapes_of(*ops):
     return {
-        layer: facts.forward for layer, facts in read_layer_shapes(ops).items() if facts.forward
+        layer: facts.forward
+        for layer, facts in read_single_product_layer_shapes(ops).items()
+        if facts.forward
     }
 
 
 def evidence_of(*runs):
     (study,) = group_into_studies(runs)
-    return collect_row_evidence(study, build_ledger(study))
+    return collect_row_evidence_and_unattributed(study, build_ledger(study))
 
 
 def estimated(layer, direction, flops):
@@ -73,7 +75,7 @@ def test_evidence_has_the_kernels_with_counts_per_step_and_the_shape():
     row = table[64, "conv2", "forward"]
     half = 64 * 24 * 24 * 64 * 288 // 2
     (kernel,) = row.kernels
-    assert (kernel.grid, kernel.launches, kernel.computes_estimated_products) == (
+    assert (kernel.grid, kernel.launches, kernel.is_main_product_kernel) == (
         (64, 4, 1),
         1,
         True,
@@ -85,7 +87,11 @@ def test_evidence_has_the_kernels_with_counts_per_step_and_the_shape():
         2 * half,
         0,
     )
-    assert [row.sum_raw_count(name) for name in ("ffma", "fmul", "ops_path")] == [half, 0, None]
+    assert [row.sum_raw_counter_over_kernels(name) for name in ("ffma", "fmul", "ops_path")] == [
+        half,
+        0,
+        None,
+    ]
     assert row.product_kernels == (kernel,)
     assert (row.estimated_flops, row.row_key) == (4 * half, (64, "conv2", "forward"))
     assert (row.precision, row.profiled, row.left_out) == ("fp32", True, None)
@@ -188,7 +194,7 @@ def test_counters_are_read_in_every_form_if_they_have_a_value(values, sms, count
 
 def test_which_kernels_do_multiply_adds_and_how_many():
     kernel = work(ffma=5, dfma=3, hfma=2, fadd=90, tensor=1000)
-    assert (kernel.computes_estimated_products, kernel.multiply_add_flops) == (True, 2 * 10 + 1000)
+    assert (kernel.is_main_product_kernel, kernel.multiply_add_flops) == (True, 2 * 10 + 1000)
     constant = replace(kernel, flops=Figure(7, "estimated", "fp16", moves_constants=True))
     assert (constant.multiply_add_flops, constant.executed_flops) == (2 * 8 + 1000, 7)
     nothing = make_missing_figure("not_collected", "x")
@@ -196,13 +202,13 @@ def test_which_kernels_do_multiply_adds_and_how_many():
     assert (unknown.multiply_add_flops, unknown.executed_flops) == (0, 0)
     families = ("winograd", None, "attention", "reduce", "elementwise")
     mains = [
-        replace(kernel, algorithm=Algorithm(family, "x")).computes_estimated_products
+        replace(kernel, algorithm=Algorithm(family, "x")).is_main_product_kernel
         for family in families
     ]
     assert mains == [True, True, True, False, False]
     assert not replace(
         kernel, algorithm=Algorithm("gemm", "x", role="transform")
-    ).computes_estimated_products
+    ).is_main_product_kernel
 
 
 @table(
@@ -245,7 +251,10 @@ def test_gradients_are_products_of_the_same_sizes_and_those_of_a_convolution_unv
     direction, calls, forward, shapes, unverified
 ):
     row = backward(direction=direction, calls=calls, forward=forward)
-    assert (row.possible_shapes, row.unverified_shapes) == (shapes, unverified)
+    assert (row.verified_product_shapes, row.unverified_input_gradient_shapes) == (
+        shapes,
+        unverified,
+    )
 
 
 GROUPED = op(

@@ -6,9 +6,9 @@ from dataclasses import replace
 from perfctl.orchestrator.counts.figure import Figure, make_missing_figure
 from perfctl.orchestrator.counts.kernels.names import Algorithm
 from perfctl.orchestrator.ledger.causes.missing_rules import (
-    detect_fadd_alone,
+    detect_direction_without_kernels,
+    detect_fadd_without_ffma,
     detect_missing_counters,
-    detect_missing_direction,
     detect_zero_flops,
     list_missing_direction_causes,
 )
@@ -37,7 +37,7 @@ def without(*counts):
 
 
 def test_additions_alone_are_named_with_the_multiply_adds_that_they_omit():
-    cause = detect_fadd_alone(seen_with(case(32, work("k", fadd=1280), work("l", fadd=40))))
+    cause = detect_fadd_without_ffma(seen_with(case(32, work("k", fadd=1280), work("l", fadd=40))))
     assert cause is not None and cause.kernels == ("k", "l")
     assert describe_cause(cause) == (
         "fc forward at batch 32: the profiler collected only FADD (1,320). The 32,000 estimated "
@@ -57,7 +57,7 @@ def test_additions_alone_are_named_with_the_multiply_adds_that_they_omit():
     ],
 )
 def test_additions_next_to_products_are_not_alone(kernels):
-    assert detect_fadd_alone(seen_with(case(32, *kernels))) is None
+    assert detect_fadd_without_ffma(seen_with(case(32, *kernels))) is None
 
 
 @table(
@@ -201,7 +201,7 @@ RERUN = "Profile the complete run again: the ncu run is partial."
 )
 def test_a_row_without_kernels_names_the_estimate_and_where_to_look(direction, more, fix):
     row = case(32, direction=direction, **more)
-    cause = detect_missing_direction(seen_with(row, loose=(work("loose", ffma=32_000),)))
+    cause = detect_direction_without_kernels(seen_with(row, loose=(work("loose", ffma=32_000),)))
     assert cause is not None and (cause.factor, cause.kernels) == (None, ())
     sentence = "has no kernels in the report, but the estimate is 64 kFLOP."
     assert describe_cause(cause) == f"fc {direction} at batch 32 {sentence}"
@@ -221,7 +221,7 @@ def test_a_row_without_kernels_names_the_estimate_and_where_to_look(direction, m
     },
 )
 def test_what_has_a_kernel_or_needs_none_is_not_missing(rows):
-    assert detect_missing_direction(seen_with(*rows)) is None
+    assert detect_direction_without_kernels(seen_with(*rows)) is None
 
 
 def network(*missing, **more):

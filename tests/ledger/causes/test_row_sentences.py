@@ -5,7 +5,7 @@ import pytest
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.counts.kernels.names import Algorithm
 from perfctl.orchestrator.ledger.causes.judge import ROW_RULES
-from perfctl.orchestrator.ledger.causes.row_rules import detect_shared_kernel
+from perfctl.orchestrator.ledger.causes.row_rules import detect_kernel_shared_by_layers
 from perfctl.orchestrator.ledger.causes.rule import RowCase
 from perfctl.orchestrator.report.ledger.causes import describe_cause
 from tests.make.rows import (
@@ -239,7 +239,7 @@ def test_a_kernel_serves_as_many_neighbors_as_its_count_has_room_for(share, serv
         case(32, layer="before", position=-1),
     ]
     table = by_place(*reversed(rows), case(64, layer="elsewhere", position=1))
-    causes = [detect_shared_kernel(RowCase(row, table)) for row in rows]
+    causes = [detect_kernel_shared_by_layers(RowCase(row, table)) for row in rows]
     factors = [served + 1, *[None] * served] if served else []
     assert [cause.factor for cause in causes if cause is not None] == factors
     assert [cause is not None for cause in causes] == [number < len(factors) for number in range(5)]
@@ -258,5 +258,5 @@ def test_a_kernel_serves_as_many_neighbors_as_its_count_has_room_for(share, serv
 def test_a_neighbor_is_served_by_the_share_that_its_estimate_adds(share, kernels, macs, factor):
     owner = measured(32, work("k", ffma=MACS * share), layer="a")
     neighbor = case(32, *kernels, layer="b", position=1, calls=(call(32, macs=macs, layer="b"),))
-    cause = detect_shared_kernel(seen_with(owner, neighbor))
+    cause = detect_kernel_shared_by_layers(seen_with(owner, neighbor))
     assert (cause and cause.factor) == (None if factor is None else pytest.approx(factor))

@@ -8,20 +8,23 @@ import pytest
 from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.counts.kernels.grids import GemmShape
 from perfctl.orchestrator.ledger.causes.evidence import LaunchPlaces
-from perfctl.orchestrator.ledger.causes.judge import compute_unexplained_share, drop_refuted_causes
+from perfctl.orchestrator.ledger.causes.judge import (
+    compute_unexplained_gap_share,
+    drop_refuted_causes,
+)
 from perfctl.orchestrator.ledger.causes.rule import (
     COUNTED,
     UNSTATED,
     Cause,
     ExpectedNumber,
     Implications,
-    compute_explained_share,
+    compute_explained_gap_share,
+    determine_cause_confidence,
     deviates_from_one,
-    find_confidence,
     format_ratio,
     format_share,
-    format_with_prefix,
-    get_gap_ratio,
+    format_with_si_prefix,
+    get_ratio_unless_lower_bound,
 )
 from tests.make.rows import BOTH, case, seen_with, work
 from tests.make.tables import table
@@ -70,7 +73,7 @@ def test_one_contradiction_drops_a_cause_and_one_gap_makes_it_plausible(
     implies, recorded, confidence
 ):
     row = case(32, counted=64_000, kind="Conv2d")
-    assert find_confidence(seen_with(replace(row, **recorded)), implies) == confidence
+    assert determine_cause_confidence(seen_with(replace(row, **recorded)), implies) == confidence
 
 
 @table(
@@ -81,7 +84,7 @@ def test_a_factor_of_gradients_is_not_one_that_forward_has_too(forward, factor, 
     given = seen_with(
         case(32, direction="backward", calls=BOTH), case(32, counted=64_000 * forward)
     )
-    assert find_confidence(given, Implications(gradients_only=factor)) == confidence
+    assert determine_cause_confidence(given, Implications(gradients_only=factor)) == confidence
 
 
 @table(
@@ -130,7 +133,7 @@ def test_a_factor_that_does_not_bring_the_product_nearer_to_the_ratio_is_dropped
     ],
 )
 def test_the_explained_share_is_in_logarithms_between_0_and_1(ratio, factor, share):
-    assert compute_explained_share(ratio, factor) == (
+    assert compute_explained_gap_share(ratio, factor) == (
         None if share is None else pytest.approx(share)
     )
 
@@ -150,15 +153,18 @@ def test_the_explained_share_is_in_logarithms_between_0_and_1(ratio, factor, sha
     ],
 )
 def test_what_all_factors_together_leave_of_a_gap(ratio, factors, share):
-    left = compute_unexplained_share(ratio, [Cause("x", factor) for factor in factors])
+    left = compute_unexplained_gap_share(ratio, [Cause("x", factor) for factor in factors])
     assert left == (None if share is None else pytest.approx(share))
 
 
 def test_a_lower_bound_below_the_estimate_is_no_gap():
     lower = case(32, counted=32_000)
     figure = replace(lower.row.executed, missing=("tensor",))
-    assert get_gap_ratio(lower) == 0.5
-    assert get_gap_ratio(replace(lower, row=replace(lower.row, executed=figure))) is None
+    assert get_ratio_unless_lower_bound(lower) == 0.5
+    assert (
+        get_ratio_unless_lower_bound(replace(lower, row=replace(lower.row, executed=figure)))
+        is None
+    )
 
 
 @table(
@@ -180,7 +186,7 @@ def test_a_lower_bound_below_the_estimate_is_no_gap():
             },
         ),
         (
-            format_with_prefix,
+            format_with_si_prefix,
             {
                 0: "0 ",
                 999: "999 ",

@@ -8,9 +8,12 @@ import pytest
 from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.counts.kernels.grids import GemmShape
 from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise_kernel
-from perfctl.orchestrator.ledger.causes.judge import compute_unexplained_share
-from perfctl.orchestrator.ledger.causes.layer_shapes import read_layer_shapes
-from perfctl.orchestrator.ledger.causes.rule import format_with_prefix, get_gap_ratio
+from perfctl.orchestrator.ledger.causes.judge import compute_unexplained_gap_share
+from perfctl.orchestrator.ledger.causes.layer_shapes import read_single_product_layer_shapes
+from perfctl.orchestrator.ledger.causes.rule import (
+    format_with_si_prefix,
+    get_ratio_unless_lower_bound,
+)
 from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
 from tests.make.rows import (
     DGRAD,
@@ -36,7 +39,7 @@ def test_zeros_inserted_for_a_stride_are_multiplied(stride):
     side = 12 // stride
     shapes = ((2, 8, 12, 12), (16, 8, 3, 3), None), ((2, 16, side, side),)
     shape = op("aten.convolution", *shapes, layer="l", stride=[stride, stride])
-    full = read_layer_shapes([shape])["l"].upsampled
+    full = read_single_product_layer_shapes([shape])["l"].upsampled
     assert full == 2 * 2 * 144 * 16 * 8 * 9
     own = full // stride**2
     calls = tuple(call(1, direction, macs=own // 2) for direction in ("grad_input", "grad_weight"))
@@ -50,7 +53,12 @@ def test_zeros_inserted_for_a_stride_are_multiplied(stride):
     assert factors(full) == {"zeros inserted": pytest.approx((stride**2 + 1) / 2)}
     assert factors(own) == {}
     assert factors(full, forward=stride**2) == {}, "forward is as far off"
-    assert read_layer_shapes([replace(shape, attributes={"stride": [1, 1]})])["l"].upsampled is None
+    assert (
+        read_single_product_layer_shapes([replace(shape, attributes={"stride": [1, 1]})])[
+            "l"
+        ].upsampled
+        is None
+    )
 
 
 @table("size taps", [(8, 3), (14, 5)])
@@ -68,7 +76,7 @@ def test_a_depthwise_kernel_skips_the_taps_on_the_padding(size, taps):
     )
     inside = sum(min(pad, at) + min(pad, size - 1 - at) + 1 for at in range(size))
     share = (inside / (size * taps)) ** 2
-    facts = read_layer_shapes([shape])["l"]
+    facts = read_single_product_layer_shapes([shape])["l"]
     assert facts.inside == pytest.approx(share)
     macs = 2 * 6 * size**2 * taps**2
     calls = (call(2, macs=macs // 2, kind="Conv2d"),)
@@ -116,7 +124,9 @@ def test_only_a_name_says_how_many_products_tensor_cores_do(name, rule, factor):
     causes = causes_of(replace(row, forward=GemmShape(32, 10, 100)))
     expected = {"tensor cores": 1.0} | ({rule: factor} if rule else {})
     assert {key: cause.factor for key, cause in causes.items()} == expected
-    assert compute_unexplained_share(get_gap_ratio(row), causes.values()) == (0 if rule else 1)
+    assert compute_unexplained_gap_share(get_ratio_unless_lower_bound(row), causes.values()) == (
+        0 if rule else 1
+    )
     assert "Nothing is missing" not in describe_fix(causes["tensor cores"])
     exact = causes_of(measured(32, work(name, HALF, tensor=PAPER, ffma=0)))
     assert [*exact] == ["tensor cores"], "the count contradicts the name"
@@ -133,7 +143,9 @@ def test_gradients_by_fourier_transforms_have_forwards_tiles_with_the_roles_exch
     n, c, k, side, taps, t = 40, 24, 48, 20, 5, 16
     out, points = side - taps + 1, t * (t // 2 + 1)
     shapes = ((n, c, side, side), (k, c, taps, taps), None), ((n, k, out, out),)
-    facts = read_layer_shapes([op("aten.convolution", *shapes, layer="l", stride=[1, 1])])["l"]
+    facts = read_single_product_layer_shapes(
+        [op("aten.convolution", *shapes, layer="l", stride=[1, 1])]
+    )["l"]
     assert facts.image == (side, side)
     macs = n * out * out * k * c * taps * taps  # of each gradient
     # tiles of the input, over which its gradient is a convolution; the filter's gradient is a sum
@@ -191,8 +203,10 @@ def test_a_persistent_recurrent_kernel_is_named_without_a_factor(name, kind, pad
     if is_persistent:
         cause = causes["persistent RNN"]
         assert (cause.factor, cause.explained, cause.confidence) == (None, None, "plausible")
-        assert format_with_prefix(2 * 8 * recurrent) in describe_cause(cause)
-        assert compute_unexplained_share(get_gap_ratio(row), causes.values()) == 1
+        assert format_with_si_prefix(2 * 8 * recurrent) in describe_cause(cause)
+        assert (
+            compute_unexplained_gap_share(get_ratio_unless_lower_bound(row), causes.values()) == 1
+        )
 
 
 @table("again", [2, 3])

@@ -7,13 +7,13 @@ from perfctl.orchestrator.counts.hardware.peaks import find_peaks
 from perfctl.orchestrator.counts.kernels.names import Algorithm
 from perfctl.orchestrator.ledger.causes.study_rules import (
     list_algorithm_switches,
-    list_flat_time_causes,
+    list_constant_time_causes,
     list_wrong_hand_estimates,
 )
 from perfctl.orchestrator.ledger.causes.window_rules import ConstantWindow
 from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import group_into_studies
-from perfctl.orchestrator.ledger.timing import compute_spread
+from perfctl.orchestrator.ledger.timing import compute_time_spread
 from perfctl.orchestrator.report.ledger.causes import FIXES, describe_cause, describe_fix
 from perfctl.records.report import Summary
 from tests.make import synthetic
@@ -62,7 +62,7 @@ STAY = (
 def test_times_of_the_cpu_timer_that_stay_are_named_with_the_rates_they_would_mean(
     entries, window, either, rates
 ):
-    (cause,) = list_flat_time_causes(study({16: 2_000_000, 64: 2_400_000}), entries, window)
+    (cause,) = list_constant_time_causes(study({16: 2_000_000, 64: 2_400_000}), entries, window)
     sentence = STAY.format("The times of fc forward do not change", either)
     assert describe_cause(cause) == sentence + rates
     assert describe_fix(cause) == FIXES["time does not follow"]
@@ -84,7 +84,7 @@ def test_times_of_the_cpu_timer_that_stay_are_named_with_the_rates_they_would_me
     ],
 )
 def test_times_stay_within_a_fifth_while_the_work_grows_by_half(name, values, stays):
-    assert bool(list_flat_time_causes(study(values, name), EMPTY, None)) is stays
+    assert bool(list_constant_time_causes(study(values, name), EMPTY, None)) is stays
 
 
 @table("share is_proven", [(0.9, False), (1.1, True)])
@@ -94,13 +94,13 @@ def test_only_a_rate_over_the_devices_peak_proves_that_the_timer_measured_the_la
     """64 samples of 2,000 FLOP: what a time means, as a share of the largest peak of a V100."""
     time = 64 * 2000 / (share * max(find_peaks(synthetic.V100).flops.values())) * 1e9
     timed = study({16: time, 64: time}, device=synthetic.V100)
-    (cause,) = list_flat_time_causes(timed, ESTIMATED, None)
+    (cause,) = list_constant_time_causes(timed, ESTIMATED, None)
     assert cause.confidence == ("observed" if is_proven else "plausible")
     assert ("The device's peak is" in describe_cause(cause)) is is_proven
 
 
 def timed(batch, nanoseconds, layer="fc", **more):
-    time = None if nanoseconds is None else compute_spread([nanoseconds])
+    time = None if nanoseconds is None else compute_time_spread([nanoseconds])
     return replace(case(batch, layer=layer, **more).row, time=time)
 
 
@@ -128,8 +128,8 @@ def timed(batch, nanoseconds, layer="fc", **more):
 )
 def test_kernel_times_stay_only_if_the_counts_stay_too(rows, times):
     untimed, entries = study({16: 1, 64: 1}, "else"), Ledger(rows, ())
-    assert list_flat_time_causes(untimed, entries, None) == []
-    causes = list_flat_time_causes(untimed, entries, WINDOW)
+    assert list_constant_time_causes(untimed, entries, None) == []
+    causes = list_constant_time_causes(untimed, entries, WINDOW)
     start = "The times do not change with the batch size either: the layers' kernels take "
     assert [describe_cause(cause) for cause in causes] == ([start + times] if times else [])
     fix = FIXES["wrong window"].replace("[!ours?", "").replace("]", "")

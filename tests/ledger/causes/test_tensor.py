@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from perfctl.orchestrator.counts.figure import Figure, make_missing_figure
 from perfctl.orchestrator.ledger.causes.tensor_rules import (
-    detect_constant_moves,
+    detect_hfma2_constant_moves,
     detect_tensor_cores,
 )
 from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
@@ -174,7 +174,7 @@ def moving(name, figure=MOVED, **counts):
     ],
 )
 def test_moves_of_constants_are_added_up_to_what_they_seem_to_be(kernels, confidence, sentence):
-    cause = detect_constant_moves(seen_with(measured(32, *kernels)))
+    cause = detect_hfma2_constant_moves(seen_with(measured(32, *kernels)))
     assert cause is not None
     assert describe_cause(cause) == f"fc forward at batch 32 {sentence}"
     assert (cause.factor, cause.confidence) == (None, confidence)
@@ -182,4 +182,4 @@ def test_moves_of_constants_are_added_up_to_what_they_seem_to_be(kernels, confid
 
 
 def test_halves_that_were_counted_move_no_constants():
-    assert detect_constant_moves(seen_with(measured(32, work("m", hfma=999)))) is None
+    assert detect_hfma2_constant_moves(seen_with(measured(32, work("m", hfma=999)))) is None

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from perfctl.orchestrator.ledger.causes.timeline.kernels import (
-    bound_elements,
-    bound_written_bytes,
-    parse_cast,
+    compute_max_elementwise_elements,
+    compute_min_elementwise_write_bytes,
+    parse_float_cast,
 )
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Copy, Device, OpCall
@@ -68,7 +68,7 @@ def test_other_copies_and_a_few_casts_are_no_storm(kernels, calls):
 
 def test_a_copy_without_recorded_types_is_no_known_cast():
     unknown = OpCall("aten::copy_", 0, 5, 5, "[[4]]", None)
-    assert [parse_cast(call) for call in (SAME, INTEGERS, unknown)] == [None] * 3
+    assert [parse_float_cast(call) for call in (SAME, INTEGERS, unknown)] == [None] * 3
 
 
 def test_a_chain_of_elementwise_kernels_saves_a_write_and_a_read_per_pass():
@@ -119,7 +119,10 @@ def test_kernels_that_may_read_what_the_former_wrote_are_a_chain(kernels, copies
 )
 def test_elements_and_bytes_of_a_grid(name, number, size):
     only = FIRST._replace(name=name)
-    assert (bound_elements(only), bound_written_bytes(only)) == (number, size)
+    assert (compute_max_elementwise_elements(only), compute_min_elementwise_write_bytes(only)) == (
+        number,
+        size,
+    )
 
 
 B, I, O = 8, 64, 128  # noqa: E741 - samples, inputs and outputs of a linear layer

@@ -4,8 +4,8 @@ and when they are not."""
 import pytest
 
 from perfctl.orchestrator.ledger.causes.timeline.judge import (
-    detect_run_verdicts,
-    pick_worst_verdicts,
+    detect_run_timeline_verdicts,
+    pick_largest_verdict_per_rule,
 )
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.records.report import Collective, Copy, OpCall
@@ -203,5 +203,5 @@ def test_runs_under_ncu_and_failed_ones_have_no_verdict_and_the_worst_run_is_nam
     assert not verdicts_of(make_run(SHORT, profiler="ncu"))
     assert not verdicts_of(make_run(SHORT, status="failed"))
     slower = make_run(row(50, length=10, gap=90))
-    runs = [(run, detect_run_verdicts(RunUsage(run))) for run in (make_run(SHORT), slower)]
-    assert [run for _, run in pick_worst_verdicts(runs)] == [slower]
+    runs = [(run, detect_run_timeline_verdicts(RunUsage(run))) for run in (make_run(SHORT), slower)]
+    assert [run for _, run in pick_largest_verdict_per_rule(runs)] == [slower]

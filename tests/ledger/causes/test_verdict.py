@@ -1,7 +1,7 @@
 """Causes of simulated sweeps: every reason that is there is found, with its number, and none that
 is not."""
 
-from perfctl.orchestrator.ledger.causes.judge import StudyCauses, find_study_causes
+from perfctl.orchestrator.ledger.causes.judge import StudyCauses, find_study_flop_gap_causes
 from perfctl.orchestrator.ledger.ledger import build_ledger
 from perfctl.orchestrator.ledger.prepared import group_into_studies
 from perfctl.orchestrator.report.ledger.causes import (
@@ -20,7 +20,7 @@ Scenario = sim.Scenario
 def judge_runs(runs):
     (study,) = group_into_studies(runs)
     entries = build_ledger(study)
-    return find_study_causes(study, entries), entries
+    return find_study_flop_gap_causes(study, entries), entries
 
 
 def names_of(judgement):

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from perfctl.orchestrator.ledger.causes.call_rules import (
-    count_calls_by_launches,
     detect_extra_calls,
     detect_extra_gradients,
-    find_whole_step_factors,
+    find_common_factors_by_batch,
+    infer_layer_calls_from_launches,
     list_whole_step_causes,
 )
 from perfctl.orchestrator.ledger.causes.rule import Cause, RowCase
@@ -66,7 +66,7 @@ def launched(forward, backward, layers="abcd"):
     ],
 )
 def test_a_factor_that_all_rows_have_in_common_has_one_cause(rows, factor, cause, confidence):
-    (step,) = find_whole_step_factors(rows)[32]
+    (step,) = find_common_factors_by_batch(rows)[32]
     assert (step.factor, step.confidence) == (factor, confidence)
     assert cause in describe_cause(*list_whole_step_causes({32: [step]}))
 
@@ -80,7 +80,7 @@ def test_a_factor_that_all_rows_have_in_common_has_one_cause(rows, factor, cause
 )
 def test_only_a_training_run_accumulates_gradients(mode, cause):
     rows = [replace(case.evidence, mode=mode) for case, _ in launched(2, 2)]
-    (step,) = find_whole_step_factors(candidates(rows))[32]
+    (step,) = find_common_factors_by_batch(candidates(rows))[32]
     assert cause in describe_cause(*list_whole_step_causes({32: [step]}))
     (alone,) = [replace(case.evidence, mode=mode) for case, _ in launched(2, 2, "a")[:1]]
     repeated = detect_extra_calls(RowCase(alone, by_place(alone)))
@@ -107,18 +107,18 @@ TRIED = [
     },
 )
 def test_rows_without_a_common_number_have_no_common_cause(rows):
-    assert find_whole_step_factors(rows) == {}
+    assert find_common_factors_by_batch(rows) == {}
 
 
 def test_gradients_launched_more_often_than_forward_have_a_factor_of_their_own():
-    steps = find_whole_step_factors(launched(5, 10))[32]
+    steps = find_common_factors_by_batch(launched(5, 10))[32]
     assert [(step.factor, step.of_gradients) for step in steps] == [(5, False), (2, True)]
     assert "double backward" in describe_cause(*list_whole_step_causes({32: steps[1:]}))
 
 
 @table("forward backward layers", [(2, 1, "abcd"), (2, 3, "abcd"), (2, 2, "a"), (1, 1, "abcd")])
 def test_launches_that_another_row_contradicts_are_no_whole_step(forward, backward, layers):
-    steps = find_whole_step_factors(launched(forward, backward, layers)).get(32, ())
+    steps = find_common_factors_by_batch(launched(forward, backward, layers)).get(32, ())
     assert not any(step.by_launches for step in steps)
 
 
@@ -137,4 +137,4 @@ def test_a_layer_and_its_gradients_that_ran_more_often_have_a_factor_each():
 def test_launches_of_a_recurrent_layer_may_be_steps_of_its_sequence(kind, multiple):
     row = ran("a", "forward", 6, 6)
     row = replace(row, row=replace(row.row, kind=kind))
-    assert count_calls_by_launches(row, row.product_kernels) == multiple
+    assert infer_layer_calls_from_launches(row, row.product_kernels) == multiple

@@ -6,11 +6,11 @@ from dataclasses import replace
 from perfctl.orchestrator.counts.kernels.grids import GemmShape
 from perfctl.orchestrator.counts.kernels.names import Algorithm
 from perfctl.orchestrator.ledger.causes.window_rules import (
-    detect_wrong_window,
-    find_constant_window,
-    list_unattributed_fadd_causes,
-    list_window_causes,
-    match_batches,
+    detect_counts_from_other_batch,
+    find_work_constant_across_batches,
+    list_batches_explaining_counts,
+    list_constant_work_causes,
+    list_fadd_without_ffma_causes,
 )
 from perfctl.orchestrator.report.ledger.causes import describe_cause
 from tests.make.rows import (
@@ -31,11 +31,13 @@ BATCH_LIMIT = 1 << 20
 
 
 def find(rows, *loose):
-    return find_constant_window(by_place(*rows), {16: loose, 64: loose} if loose else {})
+    return find_work_constant_across_batches(
+        by_place(*rows), {16: loose, 64: loose} if loose else {}
+    )
 
 
 def reason(window):
-    (cause,) = list_window_causes(window)
+    (cause,) = list_constant_work_causes(window)
     return describe_cause(cause)
 
 
@@ -55,12 +57,12 @@ def reason(window):
 )
 def test_one_count_per_multiply_add_or_output_gives_the_batch(counts, direction, batches):
     kernel, row = work(**counts), case(32, direction=direction)
-    matches = match_batches(row, (kernel,))
+    matches = list_batches_explaining_counts(row, (kernel,))
     assert {match.count: match.batch for match in matches} == batches
     assert all(match.value == counts[match.count] for match in matches)
     others = [replace(kernel, algorithm=Algorithm(family)) for family in ("winograd", "fft")]
     others.append(replace(kernel, algorithm=Algorithm("gemm", role="reduction")))
-    assert match_batches(row, others) == []
+    assert list_batches_explaining_counts(row, others) == []
 
 
 def test_counts_that_stay_while_the_work_grows_are_another_batchs():
@@ -76,7 +78,7 @@ def test_counts_that_stay_while_the_work_grows_are_another_batchs():
     odd = find([case(batch, work("k", ffma=5500)) for batch in (16, 64)])
     assert odd is not None and odd.batch is None
     assert "fc forward executed the same at batch 16 to 64." in reason(odd)
-    assert list_window_causes(None) == []
+    assert list_constant_work_causes(None) == []
 
 
 def rows_of(*counts, batches=(16, 64), **more):
@@ -261,11 +263,13 @@ STAYING = work("k", ffma=5000)
     ],
 )
 def test_of_kernels_of_no_layer_products_that_stay_must_outweigh_those_that_grow(loose, is_window):
-    assert (find_constant_window(by_place(case(16), case(64)), loose) is not None) is is_window
+    assert (
+        find_work_constant_across_batches(by_place(case(16), case(64)), loose) is not None
+    ) is is_window
 
 
 def test_a_row_of_the_wrong_window_says_whose_count_it_has():
-    cause = detect_wrong_window(
+    cause = detect_counts_from_other_batch(
         seen_with(case(16, work(ffma=5000), counted=10_000).replace_profiled_batch(40))
     )
     assert cause is not None and cause.factor == 2.5
@@ -285,7 +289,7 @@ def test_a_row_of_the_wrong_window_says_whose_count_it_has():
     ],
 )
 def test_a_row_of_its_own_batch_or_without_counts_is_in_no_wrong_window(row):
-    assert detect_wrong_window(seen_with(row)) is None
+    assert detect_counts_from_other_batch(seen_with(row)) is None
 
 
 FADD_ONLY = "FADD omits the multiply-adds, which are FFMA instructions."
@@ -309,7 +313,7 @@ def test_additions_alone_outside_of_layers_name_the_multiply_adds_that_are_missi
 ):
     table = by_place(case(16), case(64), case(64, direction="grad_weight"))
     small = () if sentence is None else (work("small", fadd=160),)
-    causes = list_unattributed_fadd_causes(table, {16: small, 64: kernels})
+    causes = list_fadd_without_ffma_causes(table, {16: small, 64: kernels})
     start = "The profiler collected only FADD: "
     assert [describe_cause(cause) for cause in causes] == ([start + sentence] if sentence else [])
-    assert list_unattributed_fadd_causes(by_place(case(16, work(ffma=5))), {64: kernels}) == []
+    assert list_fadd_without_ffma_causes(by_place(case(16, work(ffma=5))), {64: kernels}) == []

@@ -1,11 +1,11 @@
 """Means of hardware counters that were sampled over time: what lies inside a step, which layers and
 kernels have a mean, and what no counter measured."""
 
-from perfctl.orchestrator.ledger.usage.counters import compute_counter_means
-from perfctl.orchestrator.report.charts.study import draw_sample_charts, list_sampled_counters
+from perfctl.orchestrator.ledger.usage.counters import compute_counter_means_by_run_part
+from perfctl.orchestrator.report.charts.study import draw_samples_over_time, list_counters_to_chart
 from perfctl.orchestrator.report.page.timeline import build_timelines
 from perfctl.orchestrator.report.page.usage import build_counter_means_table
-from perfctl.orchestrator.report.tables import encode_integers
+from perfctl.orchestrator.report.tables import encode_integers_as_base64
 from perfctl.records.report import CounterSample, Kernel, Step
 from tests.make.synthetic import make_run
 from tests.make.tables import table
@@ -49,7 +49,7 @@ def test_a_step_has_the_mean_of_the_samples_inside_and_amounts_of_1_ms_become_ra
     name, unit, scale, shown
 ):
     steps = (Step(7, "step", 3 * MS // 2, 7 * MS // 2), Step(8, "step", 5 * MS + 1, MS))
-    means = list(compute_counter_means(sampled(name, unit, 6, steps=steps)))
+    means = list(compute_counter_means_by_run_part(sampled(name, unit, 6, steps=steps)))
     assert [(mean.part, mean.samples, mean.value) for mean in means] == [
         ("all", 6, scale * (0 + 1 + 2 + 3 + 4 + 5) / 6),
         ("step 7", 3, scale * (2 + 3 + 4) / 3),
@@ -73,7 +73,7 @@ def test_a_step_has_the_mean_of_the_samples_inside_and_amounts_of_1_ms_become_ra
     },
 )
 def test_a_layer_or_kernel_has_a_mean_only_where_it_runs_alone_for_three_samples(kernels, expected):
-    means = list(compute_counter_means(sampled(PIPE, "%", 10, *kernels)))
+    means = list(compute_counter_means_by_run_part(sampled(PIPE, "%", 10, *kernels)))
     assert {mean.part: mean.value for mean in means[1:]} == expected
 
 
@@ -82,7 +82,7 @@ def test_the_page_has_a_chart_a_counter_and_names_the_activity_that_none_measure
     table = build_counter_means_table([run])
     assert table is not None
     assert table.notes[-1].startswith("Not measured: activity of tensor cores, SM,")
-    (chart,) = draw_sample_charts("s1", [run], list_sampled_counters([run]))
+    (chart,) = draw_samples_over_time("s1", [run], list_counters_to_chart([run]))
     assert chart.title == BYTES and "GPU 0, 9 ms: 9 kB/s" in chart.svg
     assert build_counter_means_table([make_run()]) is None
 
@@ -90,12 +90,12 @@ def test_the_page_has_a_chart_a_counter_and_names_the_activity_that_none_measure
 def test_charts_of_activity_come_before_those_of_other_counters():
     names = ["lts__t_sectors.sum", PIPE, "l1tex__t_bytes.sum", "smsp__cycles_active.avg", BYTES]
     run = make_run(counter_samples=[CounterSample(0, name, 0, 1.0, None) for name in names])
-    assert list(list_sampled_counters([run])) == [*names[1::2], BYTES, *names[:3:2]]
+    assert list(list_counters_to_chart([run])) == [*names[1::2], BYTES, *names[:3:2]]
 
 
 @table("name unit top", [(PIPE, "%", 100), (BYTES, "byte", 4)])
 def test_the_timeline_draws_a_bar_of_each_sample_on_a_scale(name, unit, top):
     (view,) = build_timelines([sampled(name, unit, 5)], {}, {})
     (track,) = (track for track in view["tracks"] if track["kind"] == "counter")
-    assert track["h"] == encode_integers([100 * value // top for value in range(5)])
-    assert track["d"] == encode_integers([MS] * 5)
+    assert track["h"] == encode_integers_as_base64([100 * value // top for value in range(5)])
+    assert track["d"] == encode_integers_as_base64([MS] * 5)

@@ -8,9 +8,9 @@ from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.usage.energy import (
     COUNTER,
     POWER,
+    compute_energy_per_gpu,
     explain_missing_energy,
-    integrate_power,
-    measure_energy,
+    integrate_power_to_joules,
 )
 from perfctl.orchestrator.outputs import build_output_schema, convert_to_json
 from perfctl.orchestrator.report.ledger.rows import list_energy_rows
@@ -49,7 +49,7 @@ def watched(watts, *, steps=20, each=50, every=50, counter=False, **more):
 
 
 def only(run):
-    (found,) = measure_energy(run)
+    (found,) = compute_energy_per_gpu(run)
     return found
 
 
@@ -61,9 +61,9 @@ def test_constant_power_over_the_steps():
     assert found.per_sample == pytest.approx(200 * 0.05 / 64), "a batch of 64"
     assert found.delay_product == pytest.approx(200 * 0.05 * 0.05)
     assert found.watts == pytest.approx(200)
-    assert found.share_joules_by_layer({"conv1": 10.0 * MS, "fc": 30.0 * MS}) == pytest.approx(
-        {"conv1": 200 * 0.01, "fc": 200 * 0.03}
-    )
+    assert found.split_step_joules_by_layer_time(
+        {"conv1": 10.0 * MS, "fc": 30.0 * MS}
+    ) == pytest.approx({"conv1": 200 * 0.01, "fc": 200 * 0.03})
 
 
 def test_a_ramp_is_integrated_by_trapezoids_between_readings_that_miss_the_steps_ends():
@@ -76,8 +76,8 @@ def test_a_ramp_is_integrated_by_trapezoids_between_readings_that_miss_the_steps
 
 def test_an_integral_of_uneven_readings():
     points = [(0, 100.0), (1_000 * MS, 300.0), (3_000 * MS, 100.0)]
-    assert integrate_power(points, (0, 3_000 * MS)) == pytest.approx(200 * 1 + 200 * 2)
-    assert integrate_power(points, (500 * MS, 2_000 * MS)) == pytest.approx(
+    assert integrate_power_to_joules(points, (0, 3_000 * MS)) == pytest.approx(200 * 1 + 200 * 2)
+    assert integrate_power_to_joules(points, (500 * MS, 2_000 * MS)) == pytest.approx(
         (200 + 300) / 2 * 0.5 + (300 + 200) / 2 * 1
     )
 
@@ -169,7 +169,9 @@ def test_tokens_of_a_servers_steps(served, per_token):
 
 
 def test_without_readings_of_power_there_is_none_and_a_reason():
-    assert measure_energy(watched(None)) == () and measure_energy(cpu_run(1, 16)) == ()
+    assert (
+        compute_energy_per_gpu(watched(None)) == () and compute_energy_per_gpu(cpu_run(1, 16)) == ()
+    )
     assert explain_missing_energy(make_run()) == "the run used a CPU, so there is no GPU power"
     gap = Gap("sample.power_w", "not_available", "Not Supported")
     assert explain_missing_energy(make_run(gaps=(gap,))) == "Not Supported"
@@ -179,7 +181,7 @@ def test_of_several_gpus_only_the_runs_own_counts():
     samples = STEADY.report.samples
     other = [sample._replace(device_index=1, power_w=50.0) for sample in samples]
     both = with_report(STEADY, samples=[*samples, *other])
-    assert [(item.device, item.joules) for item in measure_energy(both)] == [
+    assert [(item.device, item.joules) for item in compute_energy_per_gpu(both)] == [
         (0, pytest.approx(200))
     ]
 

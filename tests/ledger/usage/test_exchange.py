@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from perfctl.orchestrator.ledger.usage.exchange import compute_bus_bandwidth_or_reason
-from perfctl.orchestrator.ledger.usage.ranks import add_exposed_time
+from perfctl.orchestrator.ledger.usage.ranks import add_exposed_ns_to_collectives
 from perfctl.orchestrator.report.ledger.ranks import (
-    build_exposed_layers_table,
+    build_exposed_communication_by_layer_table,
     find_communication_costs,
     list_job_communications,
 )
@@ -60,7 +60,7 @@ def on_rank(rank, own, sent, *, gpu=None, world=2):
     made: Run = foreign_run(
         rank + 1,
         kernels=kernels,
-        collectives=add_exposed_time(sent, kernels),
+        collectives=add_exposed_ns_to_collectives(sent, kernels),
         rank=rank,
         world_size=world,
         device=A100,
@@ -133,7 +133,7 @@ def test_a_gradients_reduction_is_of_the_layer_before_it_and_its_time_is_that_of
     assert only.shortest_ns == 2 * MS
     assert only.bandwidth == pytest.approx(size / 2e-3 * 2 * 1 / 2)
     assert found.link_peak == NVLINK
-    table = build_exposed_layers_table(found)
+    table = build_exposed_communication_by_layer_table(found)
     assert table is not None and table.rows[0][-1].text == "50.0%"  # 150 of 300 GB/s
     (layer,) = found.layers
     assert (layer.exposed_ns, layer.max_ns) == ((4 + 1) / 2 * MS, 4 * MS)

@@ -12,13 +12,13 @@ import pytest
 from perfctl.orchestrator.ingest.ingest import ingest_paths
 from perfctl.orchestrator.ledger.usage.exchange import analyse_job_communication
 from perfctl.orchestrator.ledger.usage.ranks import (
-    add_exposed_time,
-    group_runs_into_jobs,
-    match_collectives,
+    add_exposed_ns_to_collectives,
+    group_runs_into_multi_rank_jobs,
+    match_collectives_across_ranks,
 )
 from perfctl.orchestrator.report.ledger.ranks import (
     build_collectives_table,
-    build_exposed_layers_table,
+    build_exposed_communication_by_layer_table,
     find_communication_costs,
 )
 from perfctl.orchestrator.store import database, read
@@ -60,7 +60,7 @@ def on_rank(rank, sent, stated=True, ahead=0):
     made: Run = foreign_run(
         rank + 1,
         kernels=kernels,
-        collectives=add_exposed_time(sent, kernels),
+        collectives=add_exposed_ns_to_collectives(sent, kernels),
         rank=rank,
         world_size=4,
         environment={"process_groups": json.dumps(mine)} if stated else {},
@@ -69,7 +69,7 @@ def on_rank(rank, sent, stated=True, ahead=0):
 
 
 def job_of(ranks):
-    (found,) = group_runs_into_jobs(ranks)
+    (found,) = group_runs_into_multi_rank_jobs(ranks)
     return analyse_job_communication(found)
 
 
@@ -156,7 +156,7 @@ FIRST, SECOND = {"x": (0, 1)}, {"x": (2, 3)}
 def test_groups_of_one_name_on_different_ranks_are_kept_apart_and_one_that_is_not_all_here_is_left_out(
     collectives, groups, matched
 ):
-    assert [set(one) for one in match_collectives(collectives, groups)] == matched
+    assert [set(one) for one in match_collectives_across_ranks(collectives, groups)] == matched
 
 
 def test_tables_tell_groups_of_the_same_collective_apart():
@@ -169,7 +169,10 @@ def test_tables_tell_groups_of_the_same_collective_apart():
         at = [column.label for column in table.columns].index("group")
         return [row[at].text for row in table.rows]
 
-    assert sorted(groups(build_exposed_layers_table(found))) == ["2 ranks", "4 ranks"]
+    assert sorted(groups(build_exposed_communication_by_layer_table(found))) == [
+        "2 ranks",
+        "4 ranks",
+    ]
     assert groups(build_collectives_table(found)) == ["0 1", "2 3", "0 1 2 3"]
 
 

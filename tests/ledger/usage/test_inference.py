@@ -4,14 +4,14 @@ GPU is busy."""
 import pytest
 
 from perfctl.orchestrator.ledger.usage.inference import (
-    compute_tensor_share,
-    find_busy_batch_by_model,
+    compute_tensor_core_time_share,
+    find_smallest_busy_batch_by_model,
     list_inference_points,
     uses_tensor_cores,
 )
 from perfctl.orchestrator.ledger.usage.three_reports import (
     list_iteration_rows,
-    list_kernel_name_rows,
+    list_kernel_or_operator_rows,
     summarize_run,
 )
 from perfctl.orchestrator.statistics import compute_wilson_interval
@@ -48,12 +48,12 @@ def run(batch, profiler="nsys", model="resnet18", **changes):
 def test_the_gpu_is_busy_from_the_batch_size_on_that_no_larger_one_falls_below():
     # ns of each 100 ns; the last launch fills its own
     shares = {1: 20, 5: 95, 10: 60, 15: 95, 20: 99}
-    (found,) = find_busy_batch_by_model(
+    (found,) = find_smallest_busy_batch_by_model(
         list_inference_points([run(batch, kernels=kernels(ns)) for batch, ns in shares.items()])
     )
     assert (found.model, found.batch, found.way) == ("resnet18", 15, "kernels")
     assert dict(found.measured)[10] == pytest.approx((9 * 60 + 100) / 1000)
-    (never,) = find_busy_batch_by_model(
+    (never,) = find_smallest_busy_batch_by_model(
         list_inference_points([run(batch, kernels=kernels(30)) for batch in (1, 20)])
     )
     assert (never.batch, never.way, len(never.measured)) == (None, "kernels", 2)
@@ -66,10 +66,10 @@ def test_sampling_is_said_to_be_sampling_and_never_mixed_with_kernels():
     sampled = [run(batch, "none", samples=samples) for batch in (1, 5)]
     points = list_inference_points(sampled)
     assert [point.gpu_way for point in points] == ["sampled"] * 2
-    assert find_busy_batch_by_model(points)[0].batch == 1
+    assert find_smallest_busy_batch_by_model(points)[0].batch == 1
     mixed = list_inference_points([*sampled, run(5, kernels=kernels(30))])
     assert [point.gpu_way for point in mixed] == ["sampled", "kernels"]
-    assert find_busy_batch_by_model(mixed)[0].measured == (
+    assert find_smallest_busy_batch_by_model(mixed)[0].measured == (
         (5, pytest.approx((9 * 30 + 100) / 1000)),
     )
     assert points[0].memory.value == 5 / 160
@@ -81,7 +81,7 @@ def test_on_a_cpu_nothing_about_the_gpu_is_known_and_that_is_the_reason():
     assert (point.on_cpu, point.gpu_way) == (True, "")
     shares = (point.gpu, point.tensor, point.memory)
     assert {share.value for share in shares} == {None}
-    assert {share.reason for share in (*shares, *find_busy_batch_by_model([point]))} == {
+    assert {share.reason for share in (*shares, *find_smallest_busy_batch_by_model([point]))} == {
         "the runs used a CPU"
     }
 
@@ -118,11 +118,14 @@ def test_tensor_cores_are_known_by_name_only_where_nearly_all_names_say():
     assert (uses_tensor_cores(TENSOR), uses_tensor_cores(PLAIN)) == (True, False)
     assert uses_tensor_cores("vectorized_elementwise_kernel") is False, "it multiplies no matrices"
     half = [Kernel(0, TENSOR, duration_ns=30), Kernel(1, PLAIN, duration_ns=70)]
-    assert compute_tensor_share(half).value == 0.3
-    assert compute_tensor_share([*half, Kernel(2, "my_own_thing", duration_ns=900)]).value is None
-    assert compute_tensor_share([Kernel(0, TENSOR)]).value is None
+    assert compute_tensor_core_time_share(half).value == 0.3
+    assert (
+        compute_tensor_core_time_share([*half, Kernel(2, "my_own_thing", duration_ns=900)]).value
+        is None
+    )
+    assert compute_tensor_core_time_share([Kernel(0, TENSOR)]).value is None
     sums = [Kernel(0, "reduceUnroll8(int *, int *, unsigned int)", duration_ns=128_512)]
-    assert compute_tensor_share(sums).value is None, "no name says no"
+    assert compute_tensor_core_time_share(sums).value is None, "no name says no"
     stated = (Summary("Tensor Core Kernel Utilization %", 35.4, "%"),)
     (point,) = list_inference_points([run(1, "dlprof", summaries=stated, kernels=half)])
     assert point.tensor.value == pytest.approx(0.354), (
@@ -143,7 +146,7 @@ def test_the_three_reports_add_up():
         )
     )
     made = run(1, kernels=[*kernels(40)[:5], *kernels(40, TENSOR)[5:]], steps=steps)
-    rows = list_kernel_name_rows(made)
+    rows = list_kernel_or_operator_rows(made)
     assert [(row.tensor, row.calls, row.total) for row in rows] == [
         (True, 5, 4 * 40 + 100),
         (False, 5, 200),
@@ -171,7 +174,7 @@ def test_the_three_reports_add_up():
         Operation("aten::conv2d", "cpu_op", 2, 9, 5, None, None, None, "conv1", "forward"),
         Operation("aten::conv2d", "cpu_op", 1, 9, 7, None, None, None, "conv2", "forward"),
     ]
-    (row,) = list_kernel_name_rows(run(1, device=synthetic.CPU, operations=operations))
+    (row,) = list_kernel_or_operator_rows(run(1, device=synthetic.CPU, operations=operations))
     assert (row.calls, row.total, row.shortest, row.tensor) == (3, 12, None, None)
     assert summarize_run(run(1)).kernels is None
 

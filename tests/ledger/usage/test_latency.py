@@ -7,9 +7,9 @@ import pytest
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.roofline import get_step_time_without_image_wait
 from perfctl.orchestrator.ledger.usage.inference import (
-    list_latencies,
-    measure_latency,
-    pick_least_profiled,
+    compute_image_inference_latency,
+    list_image_inference_latencies,
+    pick_least_slowed_latency_per_batch,
 )
 from perfctl.records.report import Gap, Step, Summary
 from tests.make.synthetic import make_run
@@ -47,7 +47,7 @@ def infer(number=1, model="resnet18", **changes):
 
 
 def latency_of(**changes):
-    found = measure_latency(infer(**changes))
+    found = compute_image_inference_latency(infer(**changes))
     assert found is not None
     return found
 
@@ -89,7 +89,7 @@ def without(phase, *numbers):
     ],
 )
 def test_runs_that_do_not_tell_the_parts_of_a_step_have_no_latency(changes):
-    assert measure_latency(infer(**changes)) is None
+    assert compute_image_inference_latency(infer(**changes)) is None
 
 
 def test_accuracy_is_what_the_run_states_or_the_reason_why_not():
@@ -108,11 +108,11 @@ def test_of_several_profilers_the_one_that_watched_least_speaks_for_the_batch():
     ]
     least = [
         (item.model, item.batch, item.profiler)
-        for item in pick_least_profiled(list_latencies(runs))
+        for item in pick_least_slowed_latency_per_batch(list_image_inference_latencies(runs))
     ]
     assert least == [("resnet18", 4, "none"), ("resnet18", 8, "nsys"), ("vgg11", 4, "none")]
     partial = [replace(run, status="partial") for run in runs]
-    assert pick_least_profiled(list_latencies(partial)) == (), (
+    assert pick_least_slowed_latency_per_batch(list_image_inference_latencies(partial)) == (), (
         "a run that is not complete is not ranked"
     )
 
@@ -153,4 +153,6 @@ def test_models_keep_the_order_of_their_runs_and_profilers_go_from_the_lightest_
             (order[4], order[5], order[3], order[2], order[1], order[6], order[0])
         )
     ]
-    assert [(item.model, item.batch, item.profiler) for item in list_latencies(runs)] == order
+    assert [
+        (item.model, item.batch, item.profiler) for item in list_image_inference_latencies(runs)
+    ] == order

@@ -4,7 +4,7 @@ from perfctl.orchestrator.ledger.usage.readings import (
     MemoryFit,
     MemoryUse,
     collect_memory_use,
-    extrapolate_memory_fit,
+    extrapolate_largest_fitting_batch,
 )
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Device, MemoryFigure, Sample
@@ -134,5 +134,5 @@ def uses(*peaks, total=1000):
     ],
 )
 def test_what_fits_is_where_the_line_meets_the_limit(peaks, found):
-    assert extrapolate_memory_fit(uses(*peaks)) == found
-    assert extrapolate_memory_fit(uses(*peaks, total=None)) is None
+    assert extrapolate_largest_fitting_batch(uses(*peaks)) == found
+    assert extrapolate_largest_fitting_batch(uses(*peaks, total=None)) is None

@@ -3,8 +3,11 @@ of attention. Made kernels."""
 
 import pytest
 
-from perfctl.orchestrator.ledger.usage.training import find_attention_queries, measure_passes
-from perfctl.orchestrator.report.page.usage import build_passes_table
+from perfctl.orchestrator.ledger.usage.training import (
+    infer_attention_call_shape,
+    list_ingested_training_pass_times,
+)
+from perfctl.orchestrator.report.page.usage import build_training_passes_table
 from perfctl.records.report import Kernel
 from perfctl.records.serving import ServedStep
 from tests.make.synthetic import foreign_run
@@ -54,7 +57,7 @@ def training(kernels, **facts):
 
 
 def test_passes_have_their_own_times_and_what_of_it_is_exchange():
-    found = measure_passes(
+    found = list_ingested_training_pass_times(
         training(
             [
                 ran("gemm", "forward", 0, 100),
@@ -80,18 +83,20 @@ def test_passes_have_their_own_times_and_what_of_it_is_exchange():
 
 def test_inference_a_servers_steps_and_kernels_without_times_have_no_passes():
     forward, backward = ran("gemm", "forward", 0, 10), ran("gemm", "backward", 10, 10)
-    assert not measure_passes(training([forward]))
+    assert not list_ingested_training_pass_times(training([forward]))
     step = ServedStep(0, "step", "decode", 0, 0, decodes=1, decode_tokens=1)
-    assert not measure_passes(training([forward, backward], served_steps=[step]))
-    assert not measure_passes(training([forward, backward._replace(start_ns=None)]))
-    assert measure_passes(training([forward, backward]))
+    assert not list_ingested_training_pass_times(training([forward, backward], served_steps=[step]))
+    assert not list_ingested_training_pass_times(
+        training([forward, backward._replace(start_ns=None)])
+    )
+    assert list_ingested_training_pass_times(training([forward, backward]))
 
 
 def test_a_trace_that_says_the_pass_of_less_than_half_of_its_kernel_time_has_no_table_unless_the_rest_are_exchanges():
     told = [ran("gemm", "forward", 0, 10), ran("gemm", "backward", 10, 10)]
-    assert measure_passes(training([*told, ran("norm", None, 20, 20, None)]))
-    assert not measure_passes(training([*told, ran("norm", None, 20, 21, None)]))
-    assert measure_passes(training([*told, ran(NCCL, None, 20, 900, None)]))
+    assert list_ingested_training_pass_times(training([*told, ran("norm", None, 20, 20, None)]))
+    assert not list_ingested_training_pass_times(training([*told, ran("norm", None, 20, 21, None)]))
+    assert list_ingested_training_pass_times(training([*told, ran(NCCL, None, 20, 900, None)]))
 
 
 @table(
@@ -105,7 +110,7 @@ def test_a_trace_that_says_the_pass_of_less_than_half_of_its_kernel_time_has_no_
     },
 )
 def test_tokens_of_a_call_lie_between_its_last_block_with_one_query_and_a_full_one(name, grid):
-    found = find_attention_queries([ran(name, "forward", 0, 10, grid=grid)] * 4)
+    found = infer_attention_call_shape([ran(name, "forward", 0, 10, grid=grid)] * 4)
     assert found is not None
     assert (found.calls, found.sequences, found.heads) == (4, SEQUENCES, HEADS)
     assert (found.min_tokens, found.max_tokens) == (
@@ -123,7 +128,7 @@ def test_other_kernels_with_a_block_for_each_row_say_the_number_if_they_agree():
             ran(f"of_a_row_{number}", "forward", 20, 5, grid=(count, 1, 1))
             for number, count in enumerate(blocks)
         )
-        found = find_attention_queries([attention, *others])
+        found = infer_attention_call_shape([attention, *others])
         assert found is not None
         return found.rows, found.kernels
 
@@ -138,9 +143,9 @@ def test_calls_of_different_sizes_and_kernels_of_unknown_tiles_give_no_tokens():
     one, other = (
         ran(FLASH2, "forward", 0, 10, grid=(blocks, 1, HEADS)) for blocks in (BLOCKS, BLOCKS + 1)
     )
-    assert find_attention_queries([one, other]) is None
+    assert infer_attention_call_shape([one, other]) is None
     assert (
-        find_attention_queries(
+        infer_attention_call_shape(
             [ran("fmha_cutlassF_bf16_aligned", "forward", 0, 10, grid=(BLOCKS, HEADS, 1))]
         )
         is None
@@ -153,16 +158,16 @@ def test_the_table_says_what_part_of_the_exchanges_nothing_hides():
         ran(NCCL, "forward", 50, 30),
         ran("gemm", "grad_input", 80, 20),
     ]
-    made = build_passes_table([training(kernels, profiler="torch")])
+    made = build_training_passes_table([training(kernels, profiler="torch")])
     assert made is not None and "Exposed communication: 20.0% of the time." in made.notes
-    alone = build_passes_table([training([kernels[0], kernels[2]], profiler="torch")])
+    alone = build_training_passes_table([training([kernels[0], kernels[2]], profiler="torch")])
     assert alone is not None and not any("Exchanges" in note for note in alone.notes)
 
 
 def test_the_table_says_the_tokens_or_why_they_are_not_known():
     def table(name, grid=(1, 1, 1)):
         forward = ran(name, "forward", 0, 10, grid=grid)
-        made = build_passes_table([training([forward, ran("gemm", "grad_input", 20, 10)])])
+        made = build_training_passes_table([training([forward, ran("gemm", "grad_input", 20, 10)])])
         assert made is not None
         return made
 

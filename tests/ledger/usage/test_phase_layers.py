@@ -4,17 +4,17 @@ padding in tiles."""
 import pytest
 
 from perfctl.orchestrator.ledger.ledger import build_ledger
-from perfctl.orchestrator.ledger.usage.blocks import map_to_repeated_block
+from perfctl.orchestrator.ledger.usage.blocks import map_layers_to_repeated_block
 from perfctl.orchestrator.ledger.usage.phase_layers import (
     EITHER,
     TilePadding,
     compute_tile_padding,
-    split_phases_by_part,
+    split_serving_phases_by_model_part,
 )
-from perfctl.orchestrator.ledger.usage.served import find_constant_sequence_count
+from perfctl.orchestrator.ledger.usage.served import find_constant_sequences_per_step
 from perfctl.orchestrator.report.ledger.phases import (
     build_phase_tables,
-    find_tile_padding,
+    find_worst_tile_padding,
     shorten_module_paths,
 )
 from perfctl.orchestrator.report.page.about import build_missing_values_table
@@ -65,7 +65,7 @@ def decoding(kernel=GEMM):
         kernels += [ran(f"{above}.Linear_{at}", name=kernel)]
         ops += [product(f"{above}.QKV_{at}", SEQUENCES, WIDE, WIDE + 2 * NARROW, 2 * at)]
         ops += [product(f"{above}.Linear_{at}", SEQUENCES, WIDE, WIDE, 2 * at + 1)]
-    (found,) = split_phases_by_part(served([DECODE], kernels, ops))
+    (found,) = split_serving_phases_by_model_part(served([DECODE], kernels, ops))
     return found
 
 
@@ -75,7 +75,7 @@ def test_the_same_part_of_all_blocks_has_one_name_though_instances_are_numbered_
         for at in range(3)
         for name in (f"Norm_{2 * at}", f"Norm_{2 * at + 1}", f"MLP_{at}.Linear_{at}")
     ]
-    found = map_to_repeated_block([*layers, "Norm_6"])
+    found = map_layers_to_repeated_block([*layers, "Norm_6"])
     assert {part.name for part in found.values()} == {
         "Layer.Norm 1",
         "Layer.Norm 2",
@@ -83,9 +83,9 @@ def test_the_same_part_of_all_blocks_has_one_name_though_instances_are_numbered_
         "Norm_6",
     }
     assert [found[f"Layer_{at}.Norm_{2 * at + 1}"].block for at in range(3)] == [0, 1, 2]
-    assert map_to_repeated_block(["Conv_0", "Conv_1", "Linear_0"])["Conv_1"].name == "Conv_1", (
-        "leaves of a network are no blocks"
-    )
+    assert (
+        map_layers_to_repeated_block(["Conv_0", "Conv_1", "Linear_0"])["Conv_1"].name == "Conv_1"
+    ), "leaves of a network are no blocks"
 
 
 def test_a_row_has_the_work_of_all_its_blocks():
@@ -108,7 +108,7 @@ def test_attention_reads_the_keys_and_values_that_its_tokens_attend_to():
 
 
 def test_what_the_cache_lacks_is_named_and_no_figure_is_given():
-    (bare,) = split_phases_by_part(
+    (bare,) = split_serving_phases_by_model_part(
         served([DECODE], [ran("a.b")], [product("a.b", SEQUENCES, 8, 8)])
     )
     assert bare.cache_bytes is None
@@ -117,7 +117,7 @@ def test_what_the_cache_lacks_is_named_and_no_figure_is_given():
 
 def test_each_block_by_itself_where_that_is_asked_for():
     run = decoding().run
-    (each,) = split_phases_by_part(run, by_block=True)
+    (each,) = split_serving_phases_by_model_part(run, separates_blocks=True)
     assert len(each.parts) == BLOCKS * 3
     assert sum(part.flops or 0 for part in each.parts) == sum(
         part.flops or 0 for part in decoding().parts
@@ -136,7 +136,7 @@ def test_a_layer_of_both_phases_has_no_figure_where_its_rows_do_not_tell():
     run = served([DECODE, prefill], kernels, ops)
     rows = {
         (found.phase, part.part): part
-        for found in split_phases_by_part(run)
+        for found in split_serving_phases_by_model_part(run)
         for part in found.parts
     }
     assert rows["prefill", "m.up"].flops == 2 * 50 * 8 * 8
@@ -147,26 +147,36 @@ def test_a_layer_of_both_phases_has_no_figure_where_its_rows_do_not_tell():
 
 def test_tiles_lie_with_their_second_side_along_torchs_rows():
     wide = compute_tile_padding(
-        Kernel(0, "Cijk_Alik_Bljk_BBS_BH_MT256x32x64_MI16x16x1"), 32, 512, amd=True
+        Kernel(0, "Cijk_Alik_Bljk_BBS_BH_MT256x32x64_MI16x16x1"),
+        32,
+        512,
+        grid_counts_work_items=True,
     )
     assert wide == TilePadding(32, 512, (32, 256))
-    assert wide.factor == 1, "256 is along the features: 32 tokens fill a tile of 32"
+    assert wide.executed_over_estimated_macs == 1, (
+        "256 is along the features: 32 tokens fill a tile of 32"
+    )
     few = compute_tile_padding(
-        Kernel(0, "Cijk_Alik_Bljk_BBS_BH_MT256x32x64_MI16x16x1"), 3, 512, amd=True
+        Kernel(0, "Cijk_Alik_Bljk_BBS_BH_MT256x32x64_MI16x16x1"),
+        3,
+        512,
+        grid_counts_work_items=True,
     )
     assert few is not None
-    assert few.factor == pytest.approx(32 / 3)
+    assert few.executed_over_estimated_macs == pytest.approx(32 / 3)
 
 
 def test_without_a_grid_the_direction_of_an_uneven_tile_is_open():
     name = "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_tn"
-    assert compute_tile_padding(Kernel(0, name), 3, 512, amd=False) is None
-    by_grid = compute_tile_padding(Kernel(0, name, grid_x=4, grid_y=1, grid_z=1), 3, 512, amd=False)
+    assert compute_tile_padding(Kernel(0, name), 3, 512, grid_counts_work_items=False) is None
+    by_grid = compute_tile_padding(
+        Kernel(0, name, grid_x=4, grid_y=1, grid_z=1), 3, 512, grid_counts_work_items=False
+    )
     assert by_grid == TilePadding(3, 512, (64, 128)), "4 = 512 / 128 blocks along the features"
 
 
 def test_padding_is_a_finding_with_its_numbers_and_full_tiles_are_none():
-    (said,) = find_tile_padding([decoding()])
+    (said,) = find_worst_tile_padding([decoding()])
     factor = 16 / SEQUENCES
     assert f"{factor:.2f} times the estimated multiply-adds" in said.text
     assert (
@@ -174,20 +184,22 @@ def test_padding_is_a_finding_with_its_numbers_and_full_tiles_are_none():
         or f"{SEQUENCES} x {WIDE + 2 * NARROW} outputs" in said.text
     )
     full = decoding("Cijk_Alik_Bljk_BBS_BH_MT64x4x32_MI4x4x1")
-    assert list(find_tile_padding([full])) == []
+    assert list(find_worst_tile_padding([full])) == []
     assert {part.padded for part in full.parts} == {1.0, None}
 
 
 def test_a_batch_is_known_where_all_steps_are_alike():
     assert (
-        find_constant_sequence_count(served([DECODE, DECODE._replace(number=1)], [], []))
+        find_constant_sequences_per_step(served([DECODE, DECODE._replace(number=1)], [], []))
         == SEQUENCES
     )
     assert (
-        find_constant_sequence_count(served([DECODE, DECODE._replace(number=1, decodes=9)], [], []))
+        find_constant_sequences_per_step(
+            served([DECODE, DECODE._replace(number=1, decodes=9)], [], [])
+        )
         is None
     )
-    assert find_constant_sequence_count(served([], [], [])) is None
+    assert find_constant_sequences_per_step(served([], [], [])) is None
 
 
 def test_short_names_tell_parts_apart():
@@ -198,7 +210,9 @@ def test_short_names_tell_parts_apart():
 def test_a_mixed_phase_whose_tokens_are_not_divided_says_which_columns_are_left_out_and_why():
     unsaid = ServedStep(0, "m", "mixed", 3, None, decodes=2)
     (table,) = build_phase_tables(
-        split_phases_by_part(served([unsaid], [ran("m.up", 0)], [product("m.up", 50, 8, 8)]))
+        split_serving_phases_by_model_part(
+            served([unsaid], [ran("m.up", 0)], [product("m.up", 50, 8, 8)])
+        )
     )
     assert (
         "of prompts, of decodes: the trace does not state how the tokens divide between prefill "

@@ -3,13 +3,13 @@ split by work."""
 
 import pytest
 
-from perfctl.orchestrator.ledger.usage.phase_layers import split_phases_by_part
+from perfctl.orchestrator.ledger.usage.phase_layers import split_serving_phases_by_model_part
 from perfctl.orchestrator.ledger.usage.served import (
     compute_kernel_time_share_with_layer,
-    count_inferred_graph_kernels,
-    measure_phases,
+    count_layer_matched_graph_kernels,
+    measure_serving_phase_times,
 )
-from perfctl.orchestrator.report.page.usage import describe_module_coverage
+from perfctl.orchestrator.report.page.usage import describe_kernel_time_module_coverage
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel
 from perfctl.records.serving import GraphLaunch, ServedStep
@@ -38,9 +38,16 @@ def test_time_of_a_phase_is_that_in_which_its_kernels_ran_overlaps_once_and_wait
         ran(1, 300, 10),
         ran(None, 400, 999),
     ]
-    found = measure_phases(served([PREFILL, DECODE], kernels))
+    found = measure_serving_phase_times(served([PREFILL, DECODE], kernels))
     assert [
-        (one.phase, one.launches, one.kernel_ns, one.running_ns, one.tokens, one.token_ns)
+        (
+            one.phase,
+            one.launches,
+            one.kernel_ns,
+            one.running_ns,
+            one.tokens,
+            one.running_ns_per_token,
+        )
         for one in found
     ] == [("prefill", 2, 200, 150, 100, 150 / 100), ("decode", 2, 20, 20, 4, 20 / 4)]
     assert found[1].sequences == 4
@@ -49,12 +56,12 @@ def test_time_of_a_phase_is_that_in_which_its_kernels_ran_overlaps_once_and_wait
 
 def test_steps_of_one_phase_add_up():
     twice = [DECODE, DECODE._replace(number=5, decodes=6, decode_tokens=6)]
-    (decode,) = measure_phases(served(twice, [ran(1, 0, 30), ran(5, 100, 20)]))
+    (decode,) = measure_serving_phase_times(served(twice, [ran(1, 0, 30), ran(5, 100, 20)]))
     assert (decode.steps, decode.sequences, decode.tokens, decode.running_ns) == (2, 10, 10, 50)
 
 
 def test_a_mixed_step_is_split_by_its_tokens():
-    found = measure_phases(served([MIXED], [ran(2, 0, 60), ran(2, 60, 20)]))
+    found = measure_serving_phase_times(served([MIXED], [ran(2, 0, 60), ran(2, 60, 20)]))
     assert [(one.part, one.sequences, one.tokens, one.running_ns) for one in found] == [
         (None, 1 + 10, 40, 80),
         ("prompts", 1, 30, 80 * 30 / 40),
@@ -76,9 +83,9 @@ def test_attention_of_a_mixed_step_is_split_by_pairs_and_what_runs_once_a_sequen
     ]
     run = served([step], kernels, ops=(last,))
     expected = {"attn": 70 * 900 / 1000, "head": 22 * 1 / 11, "mlp": 40 * 30 / 40}
-    (parts,) = split_phases_by_part(run)
+    (parts,) = split_serving_phases_by_model_part(run)
     assert {part.part: part.prompts_ns for part in parts.parts} == pytest.approx(expected)
-    whole, prompts, decodes = measure_phases(run)
+    whole, prompts, decodes = measure_serving_phase_times(run)
     assert (whole.launches, prompts.launches, decodes.launches) == (3, None, None), (
         "one launch computes both parts"
     )
@@ -90,8 +97,8 @@ def test_attention_without_pairs_leaves_a_mixed_step_whole():
     run = served(
         [MIXED], [ran(2, 0, 70, "attn", "kernel_unified_attention_2d"), ran(2, 70, 40, "mlp")]
     )
-    assert [one.part for one in measure_phases(run)] == [None]
-    (parts,) = split_phases_by_part(run)
+    assert [one.part for one in measure_serving_phase_times(run)] == [None]
+    (parts,) = split_serving_phases_by_model_part(run)
     assert {part.part: part.prompts_ns for part in parts.parts} == {
         "attn": None,
         "mlp": 40 * 30 / 40,
@@ -100,13 +107,13 @@ def test_attention_without_pairs_leaves_a_mixed_step_whole():
 
 def test_what_the_names_do_not_say_is_not_known_and_not_zero():
     unsaid = ServedStep(0, "m", "mixed", 3, None, decodes=2)
-    (only,) = measure_phases(served([unsaid], [ran(0, 0, 10)]))
+    (only,) = measure_serving_phase_times(served([unsaid], [ran(0, 0, 10)]))
     assert (only.sequences, only.running_ns) == (3 + 2, 10)
-    assert (only.tokens, only.token_ns, only.tokens_per_second) == (None, None, None)
+    assert (only.tokens, only.running_ns_per_token, only.tokens_per_second) == (None, None, None)
 
 
 def test_a_kernel_without_a_time_leaves_the_phase_without_one():
-    (decode,) = measure_phases(served([DECODE], [ran(1, 0, 10), ran(1, 20, None)]))
+    (decode,) = measure_serving_phase_times(served([DECODE], [ran(1, 0, 10), ran(1, 20, None)]))
     assert (decode.launches, decode.running_ns, decode.tokens_per_second) == (2, None, None)
 
 
@@ -119,9 +126,9 @@ def test_the_share_of_time_with_a_module_is_of_time_and_only_asked_where_modules
     launches = [GraphLaunch(1, 0, 8, 40, "c", 6, "name", 0.75), GraphLaunch(2, 0, 2, 4)]
     run = served([], kernels, graph_launches=launches)
     assert compute_kernel_time_share_with_layer(run.report) == 30 / 40
-    assert count_inferred_graph_kernels(run.report) == (6, 10, 0.75)
+    assert count_layer_matched_graph_kernels(run.report) == (6, 10, 0.75)
     assert (
-        count_inferred_graph_kernels(served([], kernels, graph_launches=launches[1:]).report)
+        count_layer_matched_graph_kernels(served([], kernels, graph_launches=launches[1:]).report)
         is None
     )
 
@@ -141,9 +148,9 @@ def test_the_page_counts_kernels_of_a_graphs_node_and_of_a_call_with_several(
         Kernel(index, "k", correlation=call, graph_node_id=node, layer="fc" if index == 0 else None)
         for index, (call, node) in enumerate(zip(correlations, nodes, strict=True))
     ]
-    assert describe_module_coverage(foreign_run(1, kernels=kernels)) == text
+    assert describe_kernel_time_module_coverage(foreign_run(1, kernels=kernels)) == text
 
 
 def test_calls_of_two_processes_with_one_number_are_no_graph():
     kernels = [Kernel(index, "k", correlation=7, process=100 + index) for index in range(2)]
-    assert describe_module_coverage(foreign_run(1, kernels=kernels)) is None
+    assert describe_kernel_time_module_coverage(foreign_run(1, kernels=kernels)) is None

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from perfctl.orchestrator.ledger.usage.intervals import Intervals
 from perfctl.orchestrator.ledger.usage.readings import (
     SENSOR_WINDOW_MAX_NS,
-    average_over_time,
-    find_busy_batch,
-    find_measured_window,
-    summarize_readings,
+    compute_time_weighted_mean,
+    find_measured_steps_window_ns,
+    find_smallest_busy_batch_across_runs,
+    summarize_readings_by_device,
 )
 from perfctl.orchestrator.ledger.usage.run_usage import PARTS, BusyTime, RunUsage
 from perfctl.records.report import (
@@ -58,8 +58,8 @@ def test_the_union_of_intervals_is_what_marking_every_moment_gives(found, low, h
     pairs = sorted((start, start + length) for start, length in found)
     marked = {moment for start, end in pairs for moment in range(max(start, low), min(end, high))}
     intervals = Intervals(pairs)
-    waits = intervals.find_gaps(low, high)
-    assert intervals.measure_within(low, high) == len(marked)
+    waits = intervals.find_uncovered_gaps(low, high)
+    assert intervals.measure_covered_ns(low, high) == len(marked)
     assert {moment for start, end in waits for moment in range(start, end)} == set(
         range(low, high)
     ) - marked
@@ -68,10 +68,12 @@ def test_the_union_of_intervals_is_what_marking_every_moment_gives(found, low, h
 
 def test_readings_are_averaged_over_time_and_inside_of_the_steps():
     points = [(0, 0.0), (10, 1.0), (20, 0.5), (50, 0.2)]
-    assert average_over_time(points) == pytest.approx((10 * 1.0 + 10 * 0.5 + 30 * 0.2) / 50)
+    assert compute_time_weighted_mean(points) == pytest.approx(
+        (10 * 1.0 + 10 * 0.5 + 30 * 0.2) / 50
+    )
     inside = (5 * 1.0 + 10 * 0.5 + 10 * 0.2) / 25
-    assert average_over_time(points, (5, 30)) == pytest.approx(inside)
-    assert average_over_time(points, (60, 70)) is None
+    assert compute_time_weighted_mean(points, (5, 30)) == pytest.approx(inside)
+    assert compute_time_weighted_mean(points, (60, 70)) is None
     samples = [reading(at * SECOND, value) for at, value in points]
     steps = (Step(0, "step", 5 * SECOND, 10 * SECOND), Step(1, "step", 15 * SECOND, 15 * SECOND))
     found = ways_of(samples=samples, steps=steps, device=GPU)
@@ -85,7 +87,7 @@ def test_steps_between_two_readings_still_have_one_and_steps_after_all_have_none
         for start in (40, 140)
     )
     assert RunUsage(between).utilization_by_source.nvml.value == 0.5
-    nvml, (found,) = RunUsage(late).utilization_by_source.nvml, summarize_readings(late)
+    nvml, (found,) = RunUsage(late).utilization_by_source.nvml, summarize_readings_by_device(late)
     assert (nvml.value, found.utilisation) == (None, None)
     assert nvml.reason == found.span == "none of 2 samples covers the measured steps"
 
@@ -116,16 +118,16 @@ def test_samples_that_do_not_show_the_program_give_no_utilization_and_no_busy_ba
     length, profiler, status, reason
 ):
     run = sampled_run(length, profiler, status=status)
-    ways, (reading,) = RunUsage(run).utilization_by_source, summarize_readings(run)
+    ways, (reading,) = RunUsage(run).utilization_by_source, summarize_readings_by_device(run)
     assert (ways.nvml.value, reading.utilisation) == (None, None)
     assert reason in ways.nvml.reason == reading.span
-    assert find_busy_batch([ways]) is None
+    assert find_smallest_busy_batch_across_runs([ways]) is None
 
 
 def test_samples_of_steps_as_long_as_the_sensor_s_window_give_the_utilization():
     ways = RunUsage(sampled_run(SENSOR_WINDOW_MAX_NS)).utilization_by_source
     assert ways.nvml.value == pytest.approx(0.055)
-    assert (find_busy_batch([ways]) or ())[:2] == (256, False)
+    assert (find_smallest_busy_batch_across_runs([ways]) or ())[:2] == (256, False)
 
 
 def test_a_trace_of_a_short_run_gives_its_busy_time_without_the_samples():
@@ -133,7 +135,7 @@ def test_a_trace_of_a_short_run_gives_its_busy_time_without_the_samples():
     run = sampled_run(SECOND // 100, "nsys", kernels=kernels, ranges=[])
     ways = RunUsage(run).utilization_by_source
     assert (ways.nvml.value, ways.kernels.value) == (None, 2 / 10)
-    assert (find_busy_batch([ways]) or ())[:2] == (256, False)
+    assert (find_smallest_busy_batch_across_runs([ways]) or ())[:2] == (256, False)
 
 
 def test_cores_that_a_run_on_a_cpu_kept_busy():
@@ -207,12 +209,12 @@ def test_the_device_that_did_the_work_is_the_one_sampled(device, workload, value
     ],
 )
 def test_one_reading_stands_for_itself(points, window, mean):
-    assert average_over_time(points, window) == mean
+    assert compute_time_weighted_mean(points, window) == mean
 
 
 def test_the_window_is_that_of_the_steps_with_times():
     def window(*steps):
-        return find_measured_window(make_run(steps=steps))
+        return find_measured_steps_window_ns(make_run(steps=steps))
 
     assert window(Step(0, "step", None, 5), Step(1, "data", 0, 5)) is None
     assert window(
@@ -274,7 +276,7 @@ def step_range(start, length, number=0):
 
 def busy_of(*kernels, **changes):
     fields = {"kernels": list(kernels), "ranges": [], **changes}
-    return RunUsage(foreign_run(1, **fields)).busy_times
+    return RunUsage(foreign_run(1, **fields)).device_and_stream_busy_times
 
 
 def test_overlapping_kernels_count_once_and_streams_have_rows_of_their_own():
@@ -341,7 +343,7 @@ def test_each_device_that_was_sampled_has_readings_and_the_host_has_none():
         Sample(3, None, None, None, None, None, None, host_memory_bytes=5),
     ]
     samples += samples[:3]  # two copies of a log, joined
-    first, second = summarize_readings(make_run(samples=samples))
+    first, second = summarize_readings_by_device(make_run(samples=samples))
     assert (first.device, first.count, first.utilisation, first.power) == (0, 2, 0.4, 200.0)
     assert (first.memory_used, first.memory_total) == (500, 1000)
     assert (first.temperature, first.clock) == (50.0, 900)
@@ -354,7 +356,7 @@ def test_readings_and_utilisation_show_one_mean_the_one_over_time():
     """0.9 for 1 s, then 0.1 for 9 s: 0.18 over time, 0.5 as a plain mean of the readings."""
     samples = [reading(at * 10**9, used) for at, used in ((0, 0.0), (1, 0.9), (10, 0.1))]
     run = foreign_run(1, profiler="torch", samples=samples)
-    (found,), nvml = summarize_readings(run), RunUsage(run).utilization_by_source.nvml
+    (found,), nvml = summarize_readings_by_device(run), RunUsage(run).utilization_by_source.nvml
     assert found.utilisation == nvml.value == pytest.approx((1 * 0.9 + 9 * 0.1) / 10)
     assert found.span == nvml.reason == "mean over time of 3 samples, from the first to the last"
 
@@ -394,13 +396,15 @@ SAMPLED = RunUsage(
     },
 )
 def test_the_batch_size_from_which_the_gpu_is_busy(runs, expected):
-    found = find_busy_batch(runs)
+    found = find_smallest_busy_batch_across_runs(runs)
     assert found is not None and found[:2] == expected
 
 
 def test_without_a_batch_size_or_kernels_it_is_not_known():
-    assert find_busy_batch([ways(None, (0, 10))]) is None
-    assert find_busy_batch([RunUsage(make_run()).utilization_by_source]) is None
+    assert find_smallest_busy_batch_across_runs([ways(None, (0, 10))]) is None
+    assert (
+        find_smallest_busy_batch_across_runs([RunUsage(make_run()).utilization_by_source]) is None
+    )
 
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"

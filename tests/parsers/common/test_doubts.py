@@ -1,6 +1,6 @@
 """How numbers that are missing and readings that pause are said."""
 
-from perfctl.parsers.common.doubts import warn_missing_numbers
+from perfctl.parsers.common.doubts import make_missing_numbers_warning
 from perfctl.parsers.monitors.readings import describe_missing_readings
 
 SECOND = 10**9
@@ -12,25 +12,27 @@ def texts(found):
 
 def test_numbers_that_are_left_out_are_named_as_stretches():
     numbers = [*range(17), *range(20, 25), 26]
-    said = texts(warn_missing_numbers("launches with the IDs", numbers, first=0))
+    said = texts(make_missing_numbers_warning("launches with the IDs", numbers, expected_first=0))
     assert said.startswith(
         "launches with the IDs 17 to 19, 25 are missing (4 in all): excluded from the export"
     )
 
 
 def test_the_first_numbers_count_as_missing_only_where_a_report_begins_with_a_known_one():
-    assert texts(warn_missing_numbers("IDs", [2, 3], first=0)).startswith("IDs 0 to 1 are missing")
+    assert texts(make_missing_numbers_warning("IDs", [2, 3], expected_first=0)).startswith(
+        "IDs 0 to 1 are missing"
+    )
     assert (
-        warn_missing_numbers("IDs", [2, 3])
-        == warn_missing_numbers("IDs", [])
-        == warn_missing_numbers("IDs", range(9), first=0)
+        make_missing_numbers_warning("IDs", [2, 3])
+        == make_missing_numbers_warning("IDs", [])
+        == make_missing_numbers_warning("IDs", range(9), expected_first=0)
         == ()
     )
 
 
 def test_where_most_numbers_are_missing_a_filter_chose_the_others():
-    assert [said.severity for said in warn_missing_numbers("IDs", [1, 50])] == ["info"]
-    assert [said.severity for said in warn_missing_numbers("IDs", [1, 2, 4])] == ["warning"]
+    assert [said.severity for said in make_missing_numbers_warning("IDs", [1, 50])] == ["info"]
+    assert [said.severity for said in make_missing_numbers_warning("IDs", [1, 2, 4])] == ["warning"]
 
 
 def test_a_pause_in_a_regular_log_is_counted_in_readings():

@@ -18,12 +18,12 @@ from perfctl.parsers.common.json import read_json_file
 from perfctl.parsers.common.lines import (
     LineReader,
     SurroundingLines,
-    apply_unwrap_steps,
+    apply_decoration_removers,
     guess_encoding,
-    open_text,
+    open_undecorated_text,
     read_beginning_and_end,
 )
-from perfctl.parsers.common.pasted import find_unwrap_steps
+from perfctl.parsers.common.pasted import find_decoration_removers
 from tests.make.files import write
 from tests.make.texts import ONCE
 
@@ -58,16 +58,16 @@ def test_the_encoding_shows_in_the_first_bytes(head, encoding):
 
 def test_the_log_counts_what_is_said_again_and_the_pieces_of_a_progress_bar():
     log = SurroundingLines()
-    log.add_line(" \r==PROF== 0%\r==PROF== 50%\r==PROF== 50%\r \n")
-    log.add_line("==ERROR==no blank\n")
+    log.add_non_csv_line(" \r==PROF== 0%\r==PROF== 50%\r==PROF== 50%\r \n")
+    log.add_non_csv_line("==ERROR==no blank\n")
     assert log.tool_lines == {("PROF", "0%"): 1, ("PROF", "50%"): 2, ("ERROR", "no blank"): 1}
     assert log.first_line == "==PROF== 0%"
 
 
 def test_the_log_keeps_the_first_thousand_characters_of_a_line_and_two_thousand_of_a_message():
     log = SurroundingLines()
-    log.add_line("  " + "f" * 1500)
-    log.add_line("==WARNING==  " + "w" * 2500)
+    log.add_non_csv_line("  " + "f" * 1500)
+    log.add_non_csv_line("==WARNING==  " + "w" * 2500)
     assert log.first_line == "f" * 998, "the blanks count among the thousand"
     assert log.tool_lines == {("WARNING", "w" * 2000): 1}
 
@@ -75,7 +75,7 @@ def test_the_log_keeps_the_first_thousand_characters_of_a_line_and_two_thousand_
 def test_the_log_keeps_a_thousand_different_lines_and_goes_on_counting_those():
     log = SurroundingLines()
     for number in (*range(1001), 0, 1000):
-        log.add_line(f"==PROF== {number}")
+        log.add_non_csv_line(f"==PROF== {number}")
     assert len(log.tool_lines) == 1000
     assert (
         log.tool_lines["PROF", "0"],
@@ -121,16 +121,18 @@ def test_lines_with_one_beginning_are_taken_together_and_no_other_is(parts, bloc
         source = LineReader(io.StringIO(text, newline="\n").read, SurroundingLines())
         for line in source:
             found.append(line)
-            found += [f"a,{rest}\n" for rest in source.take_lines_with_prefix("a,")]
-            assert not source.take_lines_with_prefix("a,"), "all that are read are taken"
+            found += [f"a,{rest}\n" for rest in source.pop_suffixes_after_prefix("a,")]
+            assert not source.pop_suffixes_after_prefix("a,"), "all that are read are taken"
     assert "".join(found) == text
 
 
 def test_a_run_ends_at_the_first_line_that_begins_otherwise():
     source = LineReader(io.StringIO("a,1\na,2\na,\nb\na,3\na,4").read, SurroundingLines())
-    assert (next(source), source.take_lines_with_prefix("a,")) == ("a,1\n", ["2", ""])
-    assert (source.take_lines_with_prefix("a,"), next(source)) == ([], "b\n")
-    assert source.take_lines_with_prefix("a,") == ["3"], "the last has no end, and may be cut off"
+    assert (next(source), source.pop_suffixes_after_prefix("a,")) == ("a,1\n", ["2", ""])
+    assert (source.pop_suffixes_after_prefix("a,"), next(source)) == ([], "b\n")
+    assert source.pop_suffixes_after_prefix("a,") == ["3"], (
+        "the last has no end, and may be cut off"
+    )
     assert list(source) == ["a,4"]
 
 
@@ -164,10 +166,10 @@ def test_a_file_is_opened_in_its_encoding_and_keeps_its_line_ends(tmp_path):
     path = tmp_path / "r.csv"
     for encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"):
         path.write_bytes("first\r\nsecond\n".encode(encoding))
-        with open_text(path) as read:
+        with open_undecorated_text(path) as read:
             assert list(LineReader(read, SurroundingLines())) == ["first\r\n", "second\n"], encoding
     path.write_bytes(b"k\xff\n")
-    with open_text(path) as read:
+    with open_undecorated_text(path) as read:
         assert read(100) == "k\ufffd\n"
 
 
@@ -184,7 +186,7 @@ def test_blocks_of_text_are_those_of_the_file_wherever_a_character_is_parted(
     tmp_path_factory, head, parts, block
 ):
     path = write(tmp_path_factory.getbasetemp() / "blocks.txt", head + b"".join(parts))
-    with open_text(path) as read:
+    with open_undecorated_text(path) as read:
         found = list(iter(lambda: read(block), ""))
         assert read(block) == "", "at the end it stays there"
     with path.open(
@@ -256,18 +258,18 @@ def before_lines(prefix):
     ],
 )
 def test_ncus_text_is_as_it_was_printed(wrap):
-    assert apply_unwrap_steps(wrap(NCU), find_unwrap_steps(wrap(NCU))) == NCU
+    assert apply_decoration_removers(wrap(NCU), find_decoration_removers(wrap(NCU))) == NCU
 
 
 def test_semicolons_below_the_lines_of_a_tool_become_commas():
     text = TABLE.format("1.024,5", "8,25")
     expected = '==PROF== Connected\nID,Kernel Name,Metric Value\n0,"k(int, int)",1024.5\n1,k,8.25\n'
-    assert apply_unwrap_steps(text, find_unwrap_steps(text)) == expected
+    assert apply_decoration_removers(text, find_decoration_removers(text)) == expected
 
 
 @pytest.mark.parametrize("text", ['[\n{"name": "a; b; c",\n "ph": "X; d; e"}]', '[1,0,"x"]\n'])
 def test_json_is_left_as_it_is(text):
-    assert find_unwrap_steps(text) == ()
+    assert find_decoration_removers(text) == ()
 
 
 # JSON that is read at once

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from perfctl.parsers import reports
+from perfctl.parsers import parse_every_run
 from perfctl.parsers.common.doubts import SeveralRunsError
 from tests.make.files import read, write
 from tests.make.texts import NVPROF_CHILD
@@ -43,7 +43,7 @@ def recording(run, *tables):
 
 
 def found(folder, text, encoding="utf-8"):
-    parts = list(reports(write(folder / "job.log", text, encoding)))
+    parts = list(parse_every_run(write(folder / "job.log", text, encoding)))
     assert [part.number for part in parts] == list(range(1, len(parts) + 1))
     return [part.report for part in parts if part.report is not None]
 
@@ -113,7 +113,9 @@ def test_an_output_that_stands_there_twice_is_one_run_and_one_that_is_broken_is_
         recording(1, "osrt_sum"),
         "Generating '/tmp/a.qdstrm'\n[3/8] Executing 'osrt_sum' stats report\nERROR: no room\n",
     )
-    parts = list(reports(write(tmp_path / "job.log", one + recording(2, "osrt_sum") + one + cut)))
+    parts = list(
+        parse_every_run(write(tmp_path / "job.log", one + recording(2, "osrt_sum") + one + cut))
+    )
     assert [(part.report is not None, part.twin) for part in parts] == [
         (True, None),
         (True, None),

@@ -11,8 +11,8 @@ from perfctl.parsers import ReportError
 from perfctl.parsers.common.doubts import (
     SOURCE,
     SeveralRunsError,
+    make_joined_parts_warning,
     make_repeated_part_error,
-    warn_joined_parts,
 )
 from perfctl.records.report import Diagnostic
 from tests.make.files import read
@@ -110,5 +110,5 @@ def test_five_places_where_parts_begin_are_shown(lines, shown):
         f"tables begin at line {shown} and were read as one run. If they are separate runs, split "
         "the file there"
     )
-    assert warn_joined_parts("tables", lines) == (Diagnostic("warning", SOURCE, text),)
-    assert warn_joined_parts("tables", []) == ()
+    assert make_joined_parts_warning("tables", lines) == (Diagnostic("warning", SOURCE, text),)
+    assert make_joined_parts_warning("tables", []) == ()

@@ -7,7 +7,7 @@ import pytest
 
 from perfctl.parsers import ReportError, parse
 from perfctl.parsers.common import sqlite
-from perfctl.parsers.common.sqlite import find_unreadable_columns
+from perfctl.parsers.common.sqlite import list_unreadable_column_gaps
 from tests.make.nsys_sqlite import NsysBuilder, training_step
 from tests.make.stored import execute, rows
 
@@ -34,7 +34,7 @@ def said(path, *statements):
         always = {"child": ("size", "share"), "parent": ("name",)}
         return [
             gap.reason
-            for gap in find_unreadable_columns(
+            for gap in list_unreadable_column_gaps(
                 sqlite.Database(connection), ("child", "parent"), always
             )
         ]

@@ -13,8 +13,8 @@ from perfctl.parsers.common.tables import (
     RowReader,
     has_complete_last_line,
     iterate_csv_rows,
+    nonempty_text_or_none,
     read_json_fields,
-    text_or_none,
 )
 from perfctl.records.errors import ReportError
 from tests.make.files import write
@@ -22,7 +22,7 @@ from tests.make.files import write
 COLUMNS = (
     FieldColumn("Start", "ns", "start"),
     FieldColumn("Stream_Id", field="stream", also=("Queue_Id",)),
-    FieldColumn("Name", field="name", read=text_or_none),
+    FieldColumn("Name", field="name", read=nonempty_text_or_none),
     FieldColumn("Size", "byte", "bytes"),
 )
 

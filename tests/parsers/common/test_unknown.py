@@ -12,8 +12,8 @@ from perfctl.parsers import ReportError
 from perfctl.parsers.common.doubts import (
     SOURCE,
     list_unknown_names,
-    note_newer_version,
-    warn_not_understood,
+    make_newer_version_note,
+    make_unknown_names_warning,
 )
 from tests.make.files import read
 from tests.make.texts import SUMS
@@ -46,18 +46,20 @@ def test_eight_names_are_shown_and_long_ones_end_in_dots():
     names = [f"c{n}" for n in range(9)]
     eight = "c0, c1, c2, c3, c4, c5, c6, c7"
     assert (
-        warn_not_understood({"columns": names[:8]})[0].text
+        make_unknown_names_warning({"columns": names[:8]})[0].text
         == f"not understood and left out: columns {eight}"
     )
-    (said,) = warn_not_understood({"columns": names, "tables": ["x" * 80, "y" * 81]}, "kept")
+    (said,) = make_unknown_names_warning({"columns": names, "tables": ["x" * 80, "y" * 81]}, "kept")
     assert (
         said.text
         == f"not understood and kept: columns {eight} and 1 more; tables {'x' * 80}, {'y' * 77}..."
     )
     assert (said.severity, said.source) == ("warning", SOURCE)
-    (said,) = warn_not_understood({"columns": [], "tables": ["a\x1b[31m\nb", "a\x1b[31m\nb"]})
+    (said,) = make_unknown_names_warning(
+        {"columns": [], "tables": ["a\x1b[31m\nb", "a\x1b[31m\nb"]}
+    )
     assert said.text == "not understood and left out: tables a [31m b"
-    assert warn_not_understood({"columns": [], "tables": ()}) == ()
+    assert make_unknown_names_warning({"columns": [], "tables": ()}) == ()
 
 
 def test_names_in_none_of_the_lists_are_unknown_and_blank_ones_are_no_names():
@@ -76,7 +78,7 @@ def test_names_in_none_of_the_lists_are_unknown_and_blank_ones_are_no_names():
     ],
 )
 def test_a_newer_version_alone_is_a_note_and_no_warning(version, is_newer):
-    found = note_newer_version("schema", version, "3.24")
+    found = make_newer_version_note("schema", version, "3.24")
     assert [said.severity for said in found] == ["info"] * is_newer
 
 
@@ -147,7 +149,7 @@ def test_nothing_in_reports_that_are_understood_is_called_unknown(folder, reques
     wrong = {}
     for path in sample(parsers.find_report_paths(root), 4):
         try:
-            for part in parsers.reports(path):
+            for part in parsers.parse_every_run(path):
                 if part.report and (said := warning(part.report)) and path.name not in WARNED:
                     wrong[path.name, part.number] = said
         except ReportError:

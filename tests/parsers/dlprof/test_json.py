@@ -10,8 +10,8 @@ import pytest
 from perfctl.parsers import ReportError, parse, sniff
 from perfctl.parsers.dlprof import json as dlprof_json
 from perfctl.parsers.dlprof.records import (
-    find_layer_of_op,
-    warn_unknown_columns_and_ops,
+    find_layer_of_op_and_evidence,
+    make_unknown_column_missing_op_notes,
 )
 from perfctl.records.ranges import RangeName
 from perfctl.records.report import Diagnostic
@@ -177,7 +177,7 @@ def test_json_is_dlprof_s_by_its_keys(tmp_path, head, is_ours):
     ],
 )
 def test_an_op_s_name_gives_layer_direction_and_step(name, place, source):
-    assert find_layer_of_op(name) == (place, source)
+    assert find_layer_of_op_and_evidence(name) == (place, source)
 
 
 def test_columns_beyond_the_known_are_named_by_report_and_sums_of_time_are_known():
@@ -187,14 +187,14 @@ def test_columns_beyond_the_known_are_named_by_report_and_sums_of_time_are_known
         for what in ("cpu time", "gpu time", "cpu overhead", "gpu idle", "api time")
     ]
     row = dict.fromkeys([*sums, "op name", "mood"], "")
-    (said,) = warn_unknown_columns_and_ops(
+    (said,) = make_unknown_column_missing_op_notes(
         {"detail": [row, row | {"later": ""}], "other": [{"x": ""}]}, "1.8.9"
     )
     assert said.text == "not understood and left out: columns detail.mood, other.x"
-    (said,) = warn_unknown_columns_and_ops({}, "1.9")
+    (said,) = make_unknown_column_missing_op_notes({}, "1.9")
     assert said == Diagnostic(
         "info",
         "perfctl parser",
         "DLProf 1.9 is newer than the newest tested version (1.8): perfctl read all known parts",
     )
-    assert warn_unknown_columns_and_ops({"detail": []}, None) == ()
+    assert make_unknown_column_missing_op_notes({"detail": []}, None) == ()

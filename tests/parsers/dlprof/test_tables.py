@@ -9,8 +9,8 @@ from perfctl.parsers import ReportError, find_report_paths, parse
 from perfctl.parsers.common import tables as shared_tables
 from perfctl.parsers.dlprof import csv as dlprof_csv
 from perfctl.parsers.dlprof.csv import (
-    find_files_by_kind,
     find_report_kind,
+    find_single_report_files_by_kind,
     read_report_table,
     read_summary_blocks,
 )
@@ -23,7 +23,7 @@ SUMMARY = "System Config\nGPU Count,1\n\nSummary Report\nWall Clock Time (ns),5\
 
 
 def members(folder):
-    return find_files_by_kind(folder, "*.csv", find_report_kind)
+    return find_single_report_files_by_kind(folder, "*.csv", find_report_kind)
 
 
 def summary_of(blocks, *gaps):

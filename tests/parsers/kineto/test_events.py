@@ -390,7 +390,7 @@ def test_a_reason_names_at_most_three_kernels_in_one_sentence():
     kernels.append(Kernel(4000, "gemm", "gemm", "fc", "forward", 0, "range", duration_ns=10))
     reasons = [
         gap.reason
-        for gap in kineto_trace._find_kernel_gaps(kernels, by_operator=True)
+        for gap in kineto_trace._list_missing_kernel_field_gaps(kernels, has_operator_rows=True)
         if gap.quantity == "kernel.layer"
     ]
     assert len(reasons) == 1

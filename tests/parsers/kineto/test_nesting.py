@@ -7,7 +7,7 @@ from perfctl.parsers.kineto.nesting import NOWHERE, SpanContext, SpanNesting
 
 
 def step_and_phase(nesting, context, place):
-    step, phase = (nesting.find_value_at(mark, context, place) for mark in ("step", "phase"))
+    step, phase = (nesting.find_step_or_phase(mark, context, place) for mark in ("step", "phase"))
     return step, phase
 
 

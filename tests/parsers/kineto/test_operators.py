@@ -3,7 +3,7 @@ are synthetic."""
 
 import pytest
 
-from perfctl.orchestrator.estimate.flops.engine import count_layer_calls
+from perfctl.orchestrator.estimate.flops.engine import build_layer_calls_with_flops
 from perfctl.parsers.kineto.fused import (
     compute_template_flops_or_reason,
     estimate_elementwise_flops,
@@ -48,7 +48,7 @@ def launched(external, ts, thread=1, name="k"):
 def test_a_stride_that_makes_no_sense_gives_no_number(tmp_path, value):
     bad = conv(10)
     bad["args"]["Concrete Inputs"][3] = value
-    (call,) = count_layer_calls(read(tmp_path, bad, *launched(1, 12)).ops)
+    (call,) = build_layer_calls_with_flops(read(tmp_path, bad, *launched(1, 12)).ops)
     assert call.macs is None
 
 
@@ -69,7 +69,9 @@ def test_a_stride_that_makes_no_sense_gives_no_number(tmp_path, value):
 def test_arguments_that_do_not_fit_are_a_gap_and_never_a_number(tmp_path, dims):
     good, bad = mm(10, 2, 3, 4), mm(30, 2, 3, 4, external=2)
     bad["args"]["Input Dims"] = dims
-    calls = count_layer_calls(read(tmp_path, good, bad, *launched(1, 12), *launched(2, 32)).ops)
+    calls = build_layer_calls_with_flops(
+        read(tmp_path, good, bad, *launched(1, 12), *launched(2, 32)).ops
+    )
     assert sum(call.macs or 0 for call in calls) == 24 and any(call.macs is None for call in calls)
 
 

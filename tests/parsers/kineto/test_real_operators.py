@@ -5,7 +5,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from perfctl.orchestrator.estimate.flops.engine import BACKWARD, count_layer_calls, sum_layer_calls
+from perfctl.orchestrator.estimate.flops.engine import (
+    BACKWARD,
+    build_layer_calls_with_flops,
+    sum_layer_call_work,
+)
 from perfctl.parsers import parse
 from perfctl.records.report import COVERS
 
@@ -19,11 +23,11 @@ def test_training_of_resnet50_from_2021_without_stride_and_padding(reports):
     found = parse(
         reports / "kineto" / "kineto2021_resnet50_nw0_worker0.1623143089861.pt.trace.json.gz"
     )
-    calls, batch = count_layer_calls(found.ops), 32
-    assert sum_layer_calls(calls, ("forward",)).macs == batch * RESNET50
-    assert sum_layer_calls(calls, BACKWARD).macs == batch * (2 * RESNET50 - FIRST)
+    calls, batch = build_layer_calls_with_flops(found.ops), 32
+    assert sum_layer_call_work(calls, ("forward",)).macs == batch * RESNET50
+    assert sum_layer_call_work(calls, BACKWARD).macs == batch * (2 * RESNET50 - FIRST)
     assert (
-        not sum_layer_calls(calls, (*BACKWARD, "forward")).missing
+        not sum_layer_call_work(calls, (*BACKWARD, "forward")).missing
         and COVERS not in found.environment
     )
     placed = Counter(one.direction for one in found.kernels if one.layer is not None)
@@ -39,7 +43,7 @@ def test_vision_transformer_on_an_h100_by_modules(reports):
     layer = tokens * (4 * wide * wide + 2 * wide * hidden) + 2 * tokens * tokens * wide
     patches = (tokens - 1) * wide * 3 * 16 * 16
     macs = batch * (layers * layer + patches + wide * wide)  # the last is the pooler
-    assert sum_layer_calls(count_layer_calls(found.ops), ("forward",)).macs in (
+    assert sum_layer_call_work(build_layer_calls_with_flops(found.ops), ("forward",)).macs in (
         macs,
         macs + batch * wide * classes,
     )

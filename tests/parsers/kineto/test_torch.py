@@ -11,7 +11,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from perfctl.orchestrator.estimate.flops.engine import BACKWARD, count_layer_calls, sum_layer_calls
+from perfctl.orchestrator.estimate.flops.engine import (
+    BACKWARD,
+    build_layer_calls_with_flops,
+    sum_layer_call_work,
+)
 from perfctl.parsers import parse
 from perfctl.records.report import Report
 
@@ -136,14 +140,14 @@ def profile_net(path, **options):
 def test_paper_of_a_foreign_trace_is_that_of_the_network(tmp_path, modules):
     found = profile_net(tmp_path / "t.pt.trace.json", with_stack=modules)
     calls, times = (
-        count_layer_calls(found.ops),
+        build_layer_calls_with_flops(found.ops),
         len({step.number for step in found.steps}) or NET_STEPS,
     )
     each = NET_STEPS if "ledger_covers" in found.environment else NET_STEPS / times
-    assert sum_layer_calls(calls, ("forward",)).macs == each * FORWARD
+    assert sum_layer_call_work(calls, ("forward",)).macs == each * FORWARD
     # conv1's input needs no gradient
-    assert sum_layer_calls(calls, BACKWARD).macs == each * (2 * FORWARD - BATCH * CONV1)
-    assert not sum_layer_calls(calls, (*BACKWARD, "forward")).missing
+    assert sum_layer_call_work(calls, BACKWARD).macs == each * (2 * FORWARD - BATCH * CONV1)
+    assert not sum_layer_call_work(calls, (*BACKWARD, "forward")).missing
     rows = {call.layer for call in calls}
     if modules:
         assert rows == {"Conv2d_0", "Conv2d_1", "Linear_0", "Linear_1"}

@@ -73,19 +73,19 @@ def test_the_command_that_stands_in_a_log_states_the_time_between_readings(
     tmp_path, command, interval_ns
 ):
     text = MonitorTextFile(tmp_path / "log.txt", "nvidia-smi")
-    text.set_aside_stray_line(command)
+    text.record_stray_line(command)
     assert text.interval_ns == interval_ns
-    text.set_aside_stray_line("nvidia-smi dmon -d 7")
+    text.record_stray_line("nvidia-smi dmon -d 7")
     assert text.interval_ns == (interval_ns or 7 * 10**9)
 
 
 def test_five_strays_are_shown_and_all_are_counted(tmp_path):
     text = MonitorTextFile(tmp_path / "log.txt", "nvidia-smi")
-    assert list(text.make_diagnostics()) == []
+    assert list(text.make_skipped_lines_diagnostics()) == []
     for line in ("  one\t2 ", "x" * 161, "b\0ad", "four", "five", "six"):
-        text.set_aside_stray_line(line)
+        text.record_stray_line(line)
     shown = f"'one?2'; '{'x' * 160}'; 'b?ad'; 'four'; 'five'"
-    assert list(text.make_diagnostics()) == [
+    assert list(text.make_skipped_lines_diagnostics()) == [
         Diagnostic("info", "perfctl", f"6 of 6 lines are not samples, such as {shown}")
     ]
 
@@ -95,7 +95,10 @@ def test_lines_come_without_their_ends_and_a_last_one_that_is_cut_is_told(tmp_pa
     text = MonitorTextFile(tmp_path / "log.txt", "nvidia-smi")
     assert list(text) == ["a ", "", "c"]
     assert text.ends_whole
-    assert "1 of 4 lines are not samples, such as 'b?'" in next(text.make_diagnostics()).text
+    assert (
+        "1 of 4 lines are not samples, such as 'b?'"
+        in next(text.make_skipped_lines_diagnostics()).text
+    )
     (tmp_path / "log.txt").write_bytes(b"a\nb")
     text = MonitorTextFile(tmp_path / "log.txt", "nvidia-smi")
     assert list(text) == ["a", "b"]

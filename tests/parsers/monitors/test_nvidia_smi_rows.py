@@ -7,12 +7,12 @@ import pytest
 
 from perfctl.parsers import ReportError
 from perfctl.parsers.monitors import nvidia_smi
-from perfctl.parsers.monitors.nvidia_smi import has_list_header, has_table_title
+from perfctl.parsers.monitors.nvidia_smi import has_dmon_or_pmon_header, has_smi_table_title
 from perfctl.parsers.monitors.nvidia_smi_query import (
     infer_layout_without_header,
-    is_csv_row,
-    parse_header,
-    warn_unknown_units,
+    is_query_csv_row,
+    make_unknown_unit_warnings,
+    parse_query_header,
 )
 from tests.make.files import read, write
 
@@ -32,20 +32,20 @@ from tests.make.files import read, write
     ],
 )
 def test_other_lines_are_no_header(line):
-    assert parse_header(line) is None
+    assert parse_query_header(line) is None
 
 
 @pytest.mark.parametrize(
     "line", ["utilization.gpu [%]", "pstate, index", "aa, pstate", "zz, fan.speed [%]"]
 )
 def test_one_known_column_and_a_comma_or_a_unit_make_a_header(line):
-    assert parse_header(line) is not None
+    assert parse_query_header(line) is not None
 
 
 def test_units_in_no_list_are_named_with_their_columns():
-    layout = parse_header("index, fan.speed [rpm], power.draw [W], pcie.rx [MB/s]")
+    layout = parse_query_header("index, fan.speed [rpm], power.draw [W], pcie.rx [MB/s]")
     assert layout is not None
-    assert [entry.text for entry in warn_unknown_units(layout)] == [
+    assert [entry.text for entry in make_unknown_unit_warnings(layout)] == [
         "not understood and kept as printed: units of fan.speed [rpm]"
     ]
 
@@ -148,7 +148,7 @@ def test_lines_below_a_gpu_are_its_third_or_a_heading_and_other_words_are_named(
     ],
 )
 def test_the_title_tells_the_table(line, is_title):
-    assert has_table_title(["x", line]) is is_title
+    assert has_smi_table_title(["x", line]) is is_title
 
 
 # Rows without a header: read in the one form whose units name the columns, refused in
@@ -205,7 +205,7 @@ def test_any_other_row_is_refused_with_what_to_do(row):
     ],
 )
 def test_a_row_has_two_units_or_nvidia_smi_s_own_timestamp_and_another_cell(line, is_one):
-    assert is_csv_row(line) is is_one
+    assert is_query_csv_row(line) is is_one
 
 
 def test_hostile_cells_stay_data(tmp_path):
@@ -240,4 +240,4 @@ def test_hostile_cells_stay_data(tmp_path):
     ],
 )
 def test_a_header_names_the_gpu_and_a_known_column(line, is_one):
-    assert has_list_header(["0 1", line]) is is_one
+    assert has_dmon_or_pmon_header(["0 1", line]) is is_one

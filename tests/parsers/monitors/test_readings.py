@@ -28,7 +28,9 @@ def taken(*rows, device=0):
 
 
 def reason_of(found, quantity):
-    return next(gap for gap in found.find_gaps() if gap.quantity == f"sample.{quantity}")
+    return next(
+        gap for gap in found.describe_missing_data() if gap.quantity == f"sample.{quantity}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ def test_an_impossible_value_is_left_out_and_the_gap_shows_what_was_printed(
 ):
     found = taken([(column, text)])
     assert getattr(found.samples[0], str(column.field)) == value
-    gaps = {gap.quantity: gap for gap in found.find_gaps()}
+    gaps = {gap.quantity: gap for gap in found.describe_missing_data()}
     gap = gaps.get(f"sample.{column.field}")
     assert (gap.reason if gap else None) == (f"printed instead: {shown}" if shown else None)
     if gap:
@@ -118,21 +120,23 @@ def test_a_gap_shows_the_three_most_frequent_texts_and_absent_columns_say_so():
 
 def test_figures_are_mean_least_and_largest_in_the_unit_of_the_first_number():
     found = taken(*([(FAN, text)] for text in ("40", "30", "55", "[N/A]", "3 W", "", "31")))
-    assert list(found.make_summaries()) == [
+    assert list(found.summarize_non_sample_columns()) == [
         Summary("fan.speed mean", 39.0, "%"),
         Summary("fan.speed min", 30, "%"),
         Summary("fan.speed max", 55, "%"),
         Summary("fan.speed: not available", 2.0, "reading"),
         Summary("fan.speed: 3 W", 1.0, "reading"),
     ]
-    assert found.figure_names == ["fan.speed"]
+    assert found.summary_column_names == ["fan.speed"]
 
 
 @pytest.mark.parametrize(
     "name", ["clocks_throttle_reasons.active", "gpu_uuid", "gpu_serial", "vbios_version", "pid"]
 )
 def test_numbers_that_are_codes_are_counted_and_not_averaged(name):
-    assert list(taken([(FieldColumn(name), "4")], [(FieldColumn(name), "8")]).make_summaries()) == [
+    assert list(
+        taken([(FieldColumn(name), "4")], [(FieldColumn(name), "8")]).summarize_non_sample_columns()
+    ) == [
         Summary(f"{name}: 4", 1.0, "reading"),
         Summary(f"{name}: 8", 1.0, "reading"),
     ]
@@ -142,7 +146,7 @@ def test_more_texts_than_are_kept_are_counted_together_and_known_ones_still_by_n
     column = FieldColumn("note")
     texts = [f"text {'abcdefgh'[n // 8]}{'abcdefgh'[n % 8]}" for n in range(TEXTS_KEPT + 2)]
     found = taken(*([(column, text)] for text in [*texts, texts[0]]))
-    counts = {figure.name: figure.value for figure in found.make_summaries()}
+    counts = {figure.name: figure.value for figure in found.summarize_non_sample_columns()}
     assert len(counts) == TEXTS_KEPT + 1 == 51
     assert (counts["note: text aa"], counts["note: (others)"]) == (2.0, 2.0)
 

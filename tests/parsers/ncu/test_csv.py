@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from perfctl import parsers
-from perfctl.parsers import ReportError, parse, reports
+from perfctl.parsers import ReportError, parse, parse_every_run
 from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.parsers.ncu.advice import format_rule_text, parse_percent
 from perfctl.parsers.ncu.facts import CYCLES, is_flop_counter
@@ -128,7 +128,7 @@ def test_several_outputs_in_a_file_are_pointed_out_with_the_line_of_the_second(c
 
 
 def test_a_further_table_without_its_columns_says_which_lines_cannot_be_read():
-    _, second = reports(CASES / "outputs/second_without_columns.csv")
+    _, second = parse_every_run(CASES / "outputs/second_without_columns.csv")
     assert second.error is not None
     assert second.error.reason.startswith("lines 3 to 4: the CSV has no column Kernel Name")
 

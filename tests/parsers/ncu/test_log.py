@@ -9,8 +9,12 @@ from perfctl.parsers.common.lines import LineReader, SurroundingLines
 from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.parsers.ncu import log as ncu_log
 from perfctl.parsers.ncu.builder import ReportBuilder
-from perfctl.parsers.ncu.csv import CsvRows, HeaderColumns, read_to_header_line, split_csv_row
-from perfctl.parsers.ncu.log import explain_missing_csv, find_gaps, make_diagnostics
+from perfctl.parsers.ncu.csv import CsvRows, HeaderColumns, skip_to_header_line, split_csv_row
+from perfctl.parsers.ncu.log import (
+    collect_ncu_errors_and_warnings,
+    explain_missing_csv,
+    find_failed_kernels_and_rows,
+)
 from perfctl.records.report import Diagnostic, Gap
 
 EXPORT = "Export the report with 'ncu --import FILE --csv --page raw --print-units base'"
@@ -23,7 +27,7 @@ PERMISSION = (
 def log_of(*lines):
     log = SurroundingLines()
     for line in lines:
-        log.add_line(line + "\n")
+        log.add_non_csv_line(line + "\n")
     return log
 
 
@@ -138,13 +142,13 @@ def test_messages_are_told_once_with_their_count_and_progress_is_not():
         *["==WARNING== clocks"] * 2,
         *["==ERROR== gone"] * 2,
     )
-    assert make_diagnostics(log) == [
+    assert collect_ncu_errors_and_warnings(log) == [
         Diagnostic("warning", "ncu", "clocks (3 times)"),
         Diagnostic("error", "ncu", "lost"),
         Diagnostic("warning", "ncu", "Received signal"),
         Diagnostic("error", "ncu", "gone (2 times)"),
     ]
-    assert make_diagnostics(SurroundingLines()) == []
+    assert collect_ncu_errors_and_warnings(SurroundingLines()) == []
 
 
 def test_kernels_that_ncu_could_not_profile_and_rows_that_are_cut_are_gaps():
@@ -161,9 +165,9 @@ def test_kernels_that_ncu_could_not_profile_and_rows_that_are_cut_are_gaps():
         Gap("kernel", "not_collected", launches.format("1 launch"), "relu"),
         Gap("kernel", "not_collected", launches.format("1 launch"), "pool"),
     ]
-    assert list(find_gaps(log)) == failed
+    assert list(find_failed_kernels_and_rows(log)) == failed
     log.cut_rows = 1
-    assert list(find_gaps(log)) == [
+    assert list(find_failed_kernels_and_rows(log)) == [
         *failed,
         Gap("counter", "unreadable", "1 row is truncated or broken"),
     ]
@@ -197,11 +201,11 @@ def test_a_header_is_found_behind_output_only_where_its_cells_are_quoted(line, a
 def test_what_stands_before_the_header_goes_to_the_log():
     log = SurroundingLines()
     source = iter(["==PROF== Connected\n", "loss 1 " + HEADER, ROW])
-    assert read_to_header_line(source, log) == HEADER
+    assert skip_to_header_line(source, log) == HEADER
     assert next(source) == ROW
     assert log.tool_lines == {("PROF", "Connected"): 1}
     assert log.first_line == "==PROF== Connected"
-    assert read_to_header_line(iter(["\n"]), log) is None
+    assert skip_to_header_line(iter(["\n"]), log) is None
 
 
 def rows(*source):

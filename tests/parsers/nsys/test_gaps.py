@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from perfctl.parsers import ReportError
-from perfctl.parsers.common.sqlite import Database, refuse_incomplete_database
+from perfctl.parsers.common.sqlite import Database, raise_if_incomplete_database
 from perfctl.parsers.nsys.gaps import warn_unknown_tables_and_schema
 from tests.make.nsys_sqlite import NsysBuilder, gap, read, training_step
 
@@ -106,10 +106,10 @@ def test_a_log_with_changes_beside_the_database_is_refused_and_an_empty_one_is_n
     log = tmp_path / f"r.sqlite{ending}"
     for content in (b"", b"\0rest"):
         log.write_bytes(content)
-        refuse_incomplete_database(path, "nsys", "Copy it again")
+        raise_if_incomplete_database(path, "nsys", "Copy it again")
     log.write_bytes(b"7")
     with pytest.raises(ReportError, match=f"r.sqlite{ending} next to it contains changes"):
-        refuse_incomplete_database(path, "nsys", "Copy it again")
+        raise_if_incomplete_database(path, "nsys", "Copy it again")
 
 
 SECRET = "token-that-must-not-leave"

@@ -5,7 +5,11 @@ from math import prod
 
 import pytest
 
-from perfctl.orchestrator.estimate.flops.engine import BACKWARD, count_layer_calls, sum_layer_calls
+from perfctl.orchestrator.estimate.flops.engine import (
+    BACKWARD,
+    build_layer_calls_with_flops,
+    sum_layer_call_work,
+)
 from perfctl.records.report import COVERS, WHOLE_CAPTURE
 from tests.make.nsys_sqlite import NsysBuilder, gap, read
 
@@ -46,10 +50,10 @@ def report(request, tmp_path):
 
 
 def test_paper_follows_from_the_sizes_in_the_ranges(report):
-    calls = count_layer_calls(report.ops)
-    assert sum_layer_calls(calls, ("forward",)).macs == prod((BATCH, WIDE, OUT))
+    calls = build_layer_calls_with_flops(report.ops)
+    assert sum_layer_call_work(calls, ("forward",)).macs == prod((BATCH, WIDE, OUT))
     # of the input and of the weight
-    assert sum_layer_calls(calls, BACKWARD).macs == 2 * prod((BATCH, WIDE, OUT))
+    assert sum_layer_call_work(calls, BACKWARD).macs == 2 * prod((BATCH, WIDE, OUT))
 
 
 def test_kernels_of_both_directions_stand_in_the_row_of_the_forward_operator(report):
@@ -72,14 +76,14 @@ def test_a_convolution_takes_its_output_from_the_gradient_that_comes_back(tmp_pa
     made.range(f"aten::convolution, seq = 2, op_id = 1, sizes = {sizes}", 10, 90)
     made.launch(20)
     alone = read(made, tmp_path)
-    assert count_layer_calls(alone.ops)[0].macs is None and "stride" in gap(
+    assert build_layer_calls_with_flops(alone.ops)[0].macs is None and "stride" in gap(
         alone, "layer_call.flops"
     )
     made.range("ConvolutionBackward0, seq = 2, op_id = 5", 200, 300, thread=8)
     sizes = "[[16, 64, 24, 24], [16, 32, 26, 26], [64, 32, 3, 3], [], [], [], [], [], [], [], []]"
     made.range(f"aten::convolution_backward, op_id = 6, sizes = {sizes}", 210, 290, thread=8)
     made.launch(220, thread=8)
-    calls = count_layer_calls(read(made, tmp_path).ops)
+    calls = build_layer_calls_with_flops(read(made, tmp_path).ops)
     assert [call.macs for call in calls if call.direction == "forward"] == [
         16 * 24 * 24 * 64 * 32 * 9
     ]
@@ -105,7 +109,7 @@ def test_broken_sizes_are_a_gap_and_never_a_number(tmp_path, sizes):
     made.range("aten::mm, op_id = 10, sizes = [[2, 3], [3, 4]]", 110, 190)
     made.launch(20)
     made.launch(120)
-    calls = count_layer_calls(read(made, tmp_path).ops)
+    calls = build_layer_calls_with_flops(read(made, tmp_path).ops)
     assert sorted(call.macs or 0 for call in calls) == [0, 24] and any(
         call.macs is None for call in calls
     )
@@ -145,7 +149,7 @@ def test_a_function_of_pyprof_has_an_estimate_if_the_next_one_states_its_output(
     report = read(pyprof_step(after), tmp_path)
     (op,) = report.ops
     assert op.layer == "torch.nn.functional.conv2d 8x3x32x32 6x3x5x5"
-    assert sum_layer_calls(count_layer_calls(report.ops), ("forward",)).macs == macs
+    assert sum_layer_call_work(build_layer_calls_with_flops(report.ops), ("forward",)).macs == macs
     assert ("missed" in op.attributes) is (macs == 0)
     kernels = [(kernel.layer, kernel.direction) for kernel in report.kernels]
     assert kernels == [(op.layer, "forward"), (None, None)]

@@ -46,7 +46,7 @@ def test_a_ruler_or_the_corners_of_a_box_give_the_columns(text, spans):
 SUM = "Time (%),Total Time (ns),Instances,Name"
 BOX = "+------+---+---+------+"
 CSV, TABS, BARS = (
-    partial(split, count=4) for split in (split_csv_line, split_tsv_line, split_boxed_line)
+    partial(split, column_count=4) for split in (split_csv_line, split_tsv_line, split_boxed_line)
 )
 WIDE, SHIFTED = (
     partial(split_ruled_line, spans=find_ruler_columns(ruler), has_texts=False, is_padded=True)
@@ -133,7 +133,7 @@ def test_headers_are_split_as_their_rows():
     ],
 )
 def test_a_figure_is_brought_to_base_units_or_not_known(text, unit, style, expected):
-    assert stats.parse_figure(stats.PrintedFormat(unit, style), text) == expected
+    assert stats.parse_number_in_base_unit(stats.PrintedFormat(unit, style), text) == expected
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_whole_number_fits_64_bits(value, expected):
     ],
 )
 def test_a_size_in_a_larger_unit_has_three_printed_digits_or_is_not_known(unit, text, size):
-    assert stats.parse_precise_size(stats.PrintedFormat(unit, POINT), text) == size
+    assert stats.parse_size_if_precise(stats.PrintedFormat(unit, POINT), text) == size
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_size_in_a_larger_unit_has_three_printed_digits_or_is_not_known(unit, 
 )
 def test_three_dimensions_stand_in_one_cell_or_each_in_its_own(text, sizes):
     assert [
-        stats.parse_dimension(at, stats.PrintedFormat(PLAIN, POINT), text) for at in range(3)
+        stats.parse_launch_dimension(at, stats.PrintedFormat(PLAIN, POINT), text) for at in range(3)
     ] == sizes
 
 
@@ -189,7 +189,7 @@ def test_a_sum_without_a_count_is_no_operation():
 def test_sums_of_one_name_are_unknown_with_an_unknown_one_and_beyond_64_bits():
     def add(*calls):
         rows = [Operation("a", "c", *call, None, None, None, None) for call in calls]
-        return [(row.calls, row.cpu_ns) for row in stats.merge_operations(rows)]
+        return [(row.calls, row.cpu_ns) for row in stats.merge_operations_by_name(rows)]
 
     assert add((2, 30), (3, 4)) == [(5, 34)]
     assert add((1, 5), (1, None)) == [(1, 5), (1, None)]  # on the host, and on the device
@@ -208,7 +208,7 @@ def test_a_start_end_range_of_a_trace_has_no_depth_and_a_range_without_a_start_i
     times = {"start_ns": 6, "duration_ns": None}
     row = {"name": "x", **times, "thread": 7, "depth": 0, "kind": "StartEnd"}
     rows = [{**row, "id": "12", "parent": "11"}, {**row, "start_ns": None}]
-    (found,) = stats.make_ranges(iter(rows))
+    (found,) = stats.make_ranges_from_trace_rows(iter(rows))
     assert (found.kind, found.depth, found.parent) == ("start_end", None, None)
 
 

@@ -82,11 +82,11 @@ def test_columns_and_names_are_found_by_name_alone():
     ]
     assert names == ["start", "NULL", "NULL"]
     assert (
-        found.has_values("t"),
-        found.has_values("u"),
-        database([]).has_values("t"),
+        found.has_row_or_value("t"),
+        found.has_row_or_value("u"),
+        database([]).has_row_or_value("t"),
     ) == (True, False, False)
-    assert [found.has_values("t", *column) for column in (("text",), ("start",), ())] == [
+    assert [found.has_row_or_value("t", *column) for column in (("text",), ("start",), ())] == [
         True,
         False,
         True,
@@ -114,7 +114,7 @@ def test_a_table_that_is_not_there_is_empty():
 
 def test_only_rows_that_fulfil_the_condition_are_read():
     found = database([(1, number, "") for number in range(4)])
-    assert read_integer_columns(found, "t", "start", condition="start > 1").tolist() == [[2, 3]]
+    assert read_integer_columns(found, "t", "start", sql_condition="start > 1").tolist() == [[2, 3]]
 
 
 def test_an_error_while_rows_are_read_names_the_file(tmp_path):

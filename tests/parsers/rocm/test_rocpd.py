@@ -11,7 +11,7 @@ from perfctl import parsers
 from perfctl.orchestrator.cli.main import run_command_line
 from perfctl.orchestrator.commands.ingest import scrub
 from perfctl.orchestrator.ingest.ingest import ingest_paths
-from perfctl.parsers import ReportError, reports
+from perfctl.parsers import ReportError, parse_every_run
 from perfctl.parsers.rocm.refused import COMPUTE, ROCPROF
 from tests.make.files import write
 from tests.make.rocpd import made
@@ -163,5 +163,5 @@ def test_two_tables_of_calls_in_one_file_are_read_one_by_one(tmp_path):
         f"{CALLS}MARKER_CORE_API,step 1,7,7,1,10,20\n{CALLS}MARKER_CORE_API,step 2,7,7,2,30,45\n",
         encoding="utf-8",
     )
-    names = [[one.name for one in part.report.ranges] for part in reports(file)]
+    names = [[one.name for one in part.report.ranges] for part in parse_every_run(file)]
     assert names == [["step 1"], ["step 2"]]

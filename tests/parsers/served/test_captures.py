@@ -36,7 +36,7 @@ def test_the_capture_beside_a_trace_is_found_by_the_server_s_list(tmp_path):
         for name, size in (("large.json", 64), ("small.json", 8))
     ]
     (folder / captures.DETAILS).write_text(json.dumps(listed))
-    assert [path.name for path in captures.find_capture_traces(run, [8])] == [
+    assert [path.name for path in captures.find_neighbouring_capture_traces(run, [8])] == [
         "small.json",
         "large.json",
     ]

@@ -4,9 +4,9 @@ they do not tell."""
 import pytest
 
 from perfctl.orchestrator.ledger.usage.served import compute_kernel_time_share_with_layer
-from perfctl.orchestrator.ledger.usage.training import measure_passes
+from perfctl.orchestrator.ledger.usage.training import list_ingested_training_pass_times
 from perfctl.parsers.kineto import trace as kineto_trace
-from perfctl.records.served_names import parse_capture_name, parse_served_step
+from perfctl.records.served_names import parse_graph_capture_name, parse_served_step_name
 from perfctl.records.serving import ServedStep
 from tests.make import synthetic
 from tests.make.kineto import kernel, launch, module, operation, written
@@ -85,7 +85,7 @@ def test_a_public_trace_of_training_has_its_passes_and_their_tokens(reports):
     report = kineto_trace.parse(
         reports / "kineto" / "llm" / "deepseek_v3_train_ep64_rank0.json.gz", single_operators=False
     )
-    forward, inputs, weights = measure_passes(
+    forward, inputs, weights = list_ingested_training_pass_times(
         synthetic.foreign_run(1, kernels=report.kernels, ranges=report.ranges, profiler="torch")
     )
     assert [one.direction for one in (forward, inputs, weights)] == [
@@ -178,7 +178,7 @@ NO_SEQUENCES = (0, 0, None, None)
     ],
 )
 def test_each_server_s_name_says_its_phase_sequences_and_tokens(name, phase, prompts, decodes):
-    assert parse_served_step(name) == ServedStep(0, name, phase, *prompts, *decodes)
+    assert parse_served_step_name(name) == ServedStep(0, name, phase, *prompts, *decodes)
 
 
 @pytest.mark.parametrize(
@@ -197,9 +197,9 @@ def test_each_server_s_name_says_its_phase_sequences_and_tokens(name, phase, pro
     ],
 )
 def test_idle_steps_and_other_names_are_no_steps(name):
-    assert parse_served_step(name) is None
+    assert parse_served_step_name(name) is None
 
 
 def test_the_range_of_a_capture_says_its_size_and_mode():
-    assert parse_capture_name("capture_8192_PIECEWISE") == (8192, "PIECEWISE")
-    assert parse_capture_name("capture_screen") is None
+    assert parse_graph_capture_name("capture_8192_PIECEWISE") == (8192, "PIECEWISE")
+    assert parse_graph_capture_name("capture_screen") is None

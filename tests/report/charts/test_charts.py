@@ -15,7 +15,7 @@ from perfctl.orchestrator.commands.bench import load_bench_points
 from perfctl.orchestrator.commands.plot import PlotOptions, draw_available_charts
 from perfctl.orchestrator.commands.plot import charts as charts_of
 from perfctl.orchestrator.ingest.ingest import ingest_paths
-from perfctl.orchestrator.predict.bench import list_observations
+from perfctl.orchestrator.predict.bench import list_size_observations
 from perfctl.orchestrator.report.charts import charts, files, study
 from perfctl.orchestrator.report.charts.charts import (
     MOST_TICKS,
@@ -25,8 +25,8 @@ from perfctl.orchestrator.report.charts.charts import (
 )
 from perfctl.orchestrator.report.charts.files import Picture, collect_charts
 from perfctl.orchestrator.report.charts.relations import (
-    draw_all_relation_charts,
-    draw_correlation_charts,
+    draw_all_quantity_size_charts,
+    draw_step_time_against_features,
 )
 from perfctl.records.report import Sample
 from tests.make.synthetic import make_run
@@ -54,7 +54,7 @@ def test_samples_are_a_line_a_device_against_time_and_a_constant_quantity_is_non
         for device, load in ((0, at >= 450), (1, 0.0))
     ]
     quantities = study.SAMPLED | study.SAMPLED_MEMORY
-    (chart,) = study.draw_sample_charts("s1-series", [make_run(samples=samples)], quantities)
+    (chart,) = study.draw_samples_over_time("s1-series", [make_run(samples=samples)], quantities)
     points = re.findall("<title>(GPU [01]), ([^:]*): ([^<]*)</title>", chart.svg)
     assert {device for device, _, _ in points} == {"GPU 0", "GPU 1"}
     assert 100 < len(points) <= study.SERIES_POINTS_MAX + 2
@@ -98,7 +98,7 @@ def test_colours_come_from_the_page_and_a_name_with_markup_stays_text():
 
 def shares(parts):
     colours = {name: number for number, name in enumerate(parts)}
-    return charts.draw_shares_chart("n", "t", "d", [("16", parts)], colours).svg
+    return charts.draw_stacked_share_bars("n", "t", "d", [("16", parts)], colours).svg
 
 
 def test_a_bar_is_as_wide_as_its_share_and_its_name_can_be_read_on_it():
@@ -143,12 +143,15 @@ def test_an_axis_in_decades_has_two_to_eight_ticks_inside_its_ends():
 
 def test_the_ticks_of_a_drawn_axis_are_labelled():
     figure, axes = make_axes(
-        x="FLOP", y="time", shows=(lambda x: f"{x:g}", lambda y: f"{y:g} s"), log=True
+        x_title="FLOP",
+        y_title="time",
+        tick_formats=(lambda x: f"{x:g}", lambda y: f"{y:g} s"),
+        log=True,
     )
     axes.plot([120, 180], [0.02, 0.5], "o")
     axes.set_xlim(110, 190)
     axes.set_ylim(0.01, 1)
-    with collect_charts(later=True):
+    with collect_charts(defers_drawing=True):
         render_svg(figure, "t", "d")
     figure.canvas.draw()
     for axis in (axes.xaxis, axes.yaxis):
@@ -169,7 +172,9 @@ def of_store(name, folder):
         return charts_of(DATA / "recorded-speedup" / "lstm_cpu.json")
     if name == "bench":
         points = load_bench_points(file=DATA / "bench-cpu" / "bench.json")
-        return draw_correlation_charts(points) | draw_all_relation_charts(list_observations(points))
+        return draw_step_time_against_features(points) | draw_all_quantity_size_charts(
+            list_size_observations(points)
+        )
     ingest_paths(STORES[name], folder / "perfctl.db")
     return draw_available_charts(PlotOptions(store=folder / "perfctl.db"))
 
@@ -214,8 +219,8 @@ def test_a_chart_of_few_points_of_a_bench_says_that_its_correlations_may_be_chan
     }
     assert len(nine) == 9 and all(len(mine) >= 10 for mine in enough.values())
     for made in (
-        draw_correlation_charts,
-        lambda some: draw_all_relation_charts(list_observations(some)),
+        draw_step_time_against_features,
+        lambda some: draw_all_quantity_size_charts(list_size_observations(some)),
     ):
         few: dict[str, Picture] = made(nine)
         assert few and {"mlp (9)" in (chart.warning or "") for chart in few.values()} == {True}
@@ -231,7 +236,7 @@ def test_the_legend_of_a_saved_chart_lies_between_its_edges(tmp_path, length):
     with files.collect_charts() as kept:
         shares = dict.fromkeys(names, 1 / 7)
         colours = {name: number for number, name in enumerate(names)}
-        charts.draw_shares_chart("s1-shares", "", "", [("16", shares)], colours)
+        charts.draw_stacked_share_bars("s1-shares", "", "", [("16", shares)], colours)
     files.save_chart(kept[0], tmp_path / "shares.png", "png", 84)
     figure = kept[0].figure
     box = figure.legends[0].get_window_extent()

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from perfctl.orchestrator.commands import compare as command
-from perfctl.orchestrator.compare.causes import align_rows_of_pair
+from perfctl.orchestrator.compare.causes import align_layers_and_kernels
 from perfctl.orchestrator.compare.compare import ComparisonSide, compare_two_sides
 from perfctl.orchestrator.compare.quantities import MEANING
 from perfctl.orchestrator.report.compare.page import (
@@ -20,13 +20,13 @@ from perfctl.orchestrator.report.compare.page import (
     write_pull_request_markdown,
 )
 from perfctl.orchestrator.report.compare.why import (
-    format_factor,
-    format_interval,
+    format_change_as_factor,
+    format_change_interval,
     format_percent_change,
 )
-from perfctl.orchestrator.report.compare.words import describe_comparison
+from perfctl.orchestrator.report.compare.words import describe_comparison_in_sentences
 from perfctl.orchestrator.report.page import page
-from perfctl.orchestrator.report.view import draw_view
+from perfctl.orchestrator.report.view import draw_view_on_terminal
 from perfctl.records.report import Kernel
 from tests.make import synthetic
 from tests.make.two_sides import QUIET, gpu_side
@@ -63,15 +63,19 @@ def slower(hostile="", torch="2.8.0"):
         return ComparisonSide(f"{side.label} {hostile}", tuple(runs))
 
     sides = gpu_side("before", QUIET), gpu_side("after", QUIET, conv2=1.2, torch=torch)
-    return compare_two_sides(*(map(rename, sides) if hostile else sides), anyway=torch != "2.8.0")
+    return compare_two_sides(
+        *(map(rename, sides) if hostile else sides), is_forced=torch != "2.8.0"
+    )
 
 
 def terminal(found):
-    return printed(draw_view(build_comparison_summary(found), 80))
+    return printed(draw_view_on_terminal(build_comparison_summary(found), 80))
 
 
 def sentences(comparison):
-    return describe_comparison(comparison, [align_rows_of_pair(pair) for pair in comparison.pairs])
+    return describe_comparison_in_sentences(
+        comparison, [align_layers_and_kernels(pair) for pair in comparison.pairs]
+    )
 
 
 def flat(text):
@@ -86,7 +90,7 @@ def test_page_terminal_and_markdown_say_the_same_sentences_and_a_kernel_not_what
         sentence.startswith("conv2 forward is ") and "slower at batch 64" in sentence
         for sentence in news
     )
-    text = flat(" ".join(outline(page.render_view(build_comparison_page(found))).words))
+    text = flat(" ".join(outline(page.render_view_as_html(build_comparison_page(found))).words))
     for sentence in (*news, *warnings):
         assert flat(sentence) in text
         assert flat(sentence) in flat(write_pull_request_markdown(found).replace("\\", ""))
@@ -102,8 +106,8 @@ def test_page_terminal_and_markdown_say_the_same_sentences_and_a_kernel_not_what
 def test_hostile_names_stay_text_everywhere(name):
     found = slower(name)
     plain, hostile = (
-        outline(page.render_view(build_comparison_page(slower()))),
-        outline(page.render_view(build_comparison_page(found))),
+        outline(page.render_view_as_html(build_comparison_page(slower()))),
+        outline(page.render_view_as_html(build_comparison_page(found))),
     )
     assert hostile.tags.count("script") == plain.tags.count("script")
     assert "img" not in hostile.tags
@@ -119,13 +123,13 @@ def test_hostile_names_stay_text_everywhere(name):
 
 
 def test_every_link_of_the_page_leads_somewhere_in_it_and_the_same_comparison_gives_the_same_bytes():
-    parsed = outline(page.render_view(build_comparison_page(slower())))
+    parsed = outline(page.render_view_as_html(build_comparison_page(slower())))
     targets = [
         value or "" for tag, name, value in parsed.attributes if (tag, name) == ("a", "href")
     ]
     assert targets and all(target.startswith("#") for target in targets)
     assert {target[1:] for target in targets} <= set(parsed.ids)
-    assert page.render_view(build_comparison_page(slower())) == page.render_view(
+    assert page.render_view_as_html(build_comparison_page(slower())) == page.render_view_as_html(
         build_comparison_page(slower())
     )
 
@@ -135,7 +139,7 @@ def test_a_page_of_nothing_is_a_page():
         ComparisonSide("A", (synthetic.cpu_run(1, 16),)),
         ComparisonSide("B", (replace(synthetic.cpu_run(2, 16), workload="u"),)),
     )
-    text = page.render_view(build_comparison_page(found))
+    text = page.render_view_as_html(build_comparison_page(found))
     assert "A and B have nothing in common to compare." in text
     assert "In A only: mnist_cnn, training, fp32" in text
 
@@ -157,8 +161,8 @@ def test_changes_have_a_sign_and_one_decimal_and_factors_are_never_0(
     change, text, interval, factor
 ):
     assert format_percent_change(change) == text
-    assert format_interval((-0.5, change)) == interval
-    assert format_factor(change) == factor
+    assert format_change_interval((-0.5, change)) == interval
+    assert format_change_as_factor(change) == factor
 
 
 def test_a_kernel_with_other_launches_has_the_time_of_one_launch():
@@ -183,5 +187,7 @@ def test_only_sweeps_of_perfctl_are_advised_to_repeat(origin, is_advised):
     side = ComparisonSide("A", (replace(run, origin=origin),))
     stated: list[str] = []
     events = SimpleNamespace(warning=stated.append)
-    command.raise_if_regressed(command.CompareResult(compare_two_sides(side, side), False), events)  # type: ignore[arg-type]
+    command.raise_if_regressed_or_incomparable(
+        command.CompareResult(compare_two_sides(side, side), False), events
+    )  # type: ignore[arg-type]
     assert [("--repeat 5" in text) for text in stated] == [True] * is_advised

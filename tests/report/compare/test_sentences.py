@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from perfctl.orchestrator.compare.causes import align_rows_of_pair
+from perfctl.orchestrator.compare.causes import align_layers_and_kernels
 from perfctl.orchestrator.compare.compare import ComparisonSide, compare_two_sides
-from perfctl.orchestrator.report.compare.why import describe_part_of_change
-from perfctl.orchestrator.report.compare.words import describe_comparison
+from perfctl.orchestrator.report.compare.why import describe_change_against_total
+from perfctl.orchestrator.report.compare.words import describe_comparison_in_sentences
 from perfctl.orchestrator.report.page.records import LONGEST, Finding
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT, Kernel, Summary
 from tests.make import synthetic
@@ -23,7 +23,9 @@ def scaled(by):
 
 def view_of(a, b, **how):
     found = compare_two_sides(a, b, **how)
-    return describe_comparison(found, [align_rows_of_pair(pair) for pair in found.pairs])
+    return describe_comparison_in_sentences(
+        found, [align_layers_and_kernels(pair) for pair in found.pairs]
+    )
 
 
 def said(a, b, **how):
@@ -183,9 +185,10 @@ def test_changes_of_layers_are_parts_of_the_steps_only_where_they_add_up_to_it()
         )
 
     assert (
-        describe_part_of_change(60e6, on_a_cpu(60e6, 40e6)) == "+60.0 ms of the +100 ms of the step"
+        describe_change_against_total(60e6, on_a_cpu(60e6, 40e6))
+        == "+60.0 ms of the +100 ms of the step"
     )
-    apart = describe_part_of_change(60e6, on_a_cpu(60e6, 90e6))
+    apart = describe_change_against_total(60e6, on_a_cpu(60e6, 90e6))
     assert (
         apart
         == "+60.0 ms, while the step changed by +100 ms; the medians of layers do not add up to "
@@ -231,7 +234,7 @@ def test_the_notes_of_several_batch_sizes_that_differ_in_numbers_are_one():
     (pair,) = found.pairs
     other = replace(pair, batch_a=128, batch_b=128, notes=("In A the CPU was busy: 90%",))
     pairs = (replace(pair, notes=("In A the CPU was busy: 9%", "Once")), other)
-    view = describe_comparison(replace(found, pairs=pairs), [])
+    view = describe_comparison_in_sentences(replace(found, pairs=pairs), [])
     assert view.warnings[:2] == ("In A the CPU was busy: 90% (highest of batch 64, 128).", "Once.")
 
 

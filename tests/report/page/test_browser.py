@@ -12,7 +12,7 @@ import pytest
 
 from perfctl.orchestrator.compare.compare import ComparisonSide, compare_two_sides
 from perfctl.orchestrator.report.compare.page import build_comparison_page
-from perfctl.orchestrator.report.page.page import render_view
+from perfctl.orchestrator.report.page.page import render_view_as_html
 from perfctl.orchestrator.report.tables import TURNING
 from perfctl.records.report import Copy, Kernel, Range
 from tests.make import synthetic
@@ -296,7 +296,9 @@ def test_a_comparison_stands_alone_and_axe_finds_nothing_serious(
         for label, number in (("before", 1), ("after", 3))
     )
     file = tmp_path / "compare.html"
-    file.write_text(render_view(build_comparison_page(compare_two_sides(a, b))), encoding="utf-8")
+    file.write_text(
+        render_view_as_html(build_comparison_page(compare_two_sides(a, b))), encoding="utf-8"
+    )
     with Visit(browser, file, **options) as visit:
         assert visit.fits()
         assert serious(visit) == []

@@ -11,14 +11,14 @@ from perfctl.orchestrator.ledger.prepared import PreparedRun, Study, group_into_
 from perfctl.orchestrator.ledger.sweep import BatchPoint
 from perfctl.orchestrator.ledger.timing import TimeSpread
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
-from perfctl.orchestrator.report.charts.study import draw_charts_of_studies
-from perfctl.orchestrator.report.findings import list_report_findings
+from perfctl.orchestrator.report.charts.study import draw_utilization_and_memory_charts
+from perfctl.orchestrator.report.findings import list_findings_without_layers
 from perfctl.orchestrator.report.findings.step import (
-    describe_busy_batches,
+    describe_busy_and_fitting_batches,
     describe_idle_gpu,
-    describe_sample_times,
+    describe_time_per_sample_by_batch,
 )
-from perfctl.orchestrator.report.page.about import describe_tools
+from perfctl.orchestrator.report.page.about import describe_profiler_versions
 from perfctl.orchestrator.report.page.records import StepTime
 from perfctl.orchestrator.report.page.study import build_sweep_table
 from perfctl.orchestrator.report.page.usage import (
@@ -87,14 +87,20 @@ def test_ways_stand_side_by_side_waits_are_told_by_cause_and_memory_by_each_hand
 
 def test_findings_say_from_where_on_the_gpu_is_busy_why_it_waits_and_what_fits():
     runs = [made(batch, batch, share) for batch, share in ((1, 0.3), (5, 0.92), (10, 0.95))]
-    texts = [finding.text for finding in describe_busy_batches([RunUsage(run) for run in runs])]
+    texts = [
+        finding.text
+        for finding in describe_busy_and_fitting_batches([RunUsage(run) for run in runs])
+    ]
     (idle,) = describe_idle_gpu([PreparedRun(run) for run in runs], {}, {1: StepTime(1000)})
     assert "from batch 5 on" in texts[0]
     assert "ran kernels for 30.0% of the time" in idle.text and "at batch 1:" in idle.text
     assert idle.impact_ns == pytest.approx(700) and idle.impact_share == pytest.approx(0.7)
     assert texts[1].startswith("Batch 4,950 is the largest that fits")
-    assert "at no measured batch size" in next(describe_busy_batches([RunUsage(runs[0])])).text
-    assert not list(describe_busy_batches([RunUsage(synthetic.make_run())]))
+    assert (
+        "at no measured batch size"
+        in next(describe_busy_and_fitting_batches([RunUsage(runs[0])])).text
+    )
+    assert not list(describe_busy_and_fitting_batches([RunUsage(synthetic.make_run())]))
 
 
 def test_both_drawings_hold_a_line_for_each_model():
@@ -103,7 +109,7 @@ def test_both_drawings_hold_a_line_for_each_model():
         for place, model in enumerate(("resnet18", "vgg11"))
         for batch in (1, 5, 10)
     ]
-    utilisation, memory = draw_charts_of_studies(runs)
+    utilisation, memory = draw_utilization_and_memory_charts(runs)
     assert "resnet18, kernels batch 5: 25%" in utilisation.svg
     assert "vgg11, NVML batch 10: 25%" in utilisation.svg
     assert "Memory (device in use), by batch size. resnet18 batch 1: 5" in memory.svg
@@ -130,7 +136,7 @@ def test_many_short_waits_between_kernels_are_not_named_as_one():
     ]
     run = synthetic.foreign_run(1, kernels=kernels, profiler="torch", ranges=[])
     (prepared,) = group_into_studies([run])[0].prepared_runs
-    texts = [one.text for one in list_report_findings([prepared], {}, {})]
+    texts = [one.text for one in list_findings_without_layers([prepared], {}, {})]
     assert any("ran kernels for" in text for text in texts)
     assert not any("One idle gap" in text for text in texts)
 
@@ -176,11 +182,11 @@ def test_a_run_of_unknown_version_does_not_name_its_tool_twice():
         ]
 
     assert (
-        describe_tools(runs(("torch", None), ("torch", "2.14.1"), ("nsys", None)))
+        describe_profiler_versions(runs(("torch", None), ("torch", "2.14.1"), ("nsys", None)))
         == "torch 2.14.1 + nsys"
     )
     assert (
-        describe_tools(runs(("ncu", "2025.3"), ("ncu", "2025.1"), ("none", None)))
+        describe_profiler_versions(runs(("ncu", "2025.3"), ("ncu", "2025.1"), ("none", None)))
         == "ncu 2025.3 + ncu 2025.1 + no profiler"
     )
 
@@ -192,6 +198,6 @@ def test_a_batch_whose_run_is_not_complete_is_not_ranked():
         )
         for batch, ns, is_complete in ((8, 8e6, True), (16, 1e6, False), (32, 16e6, True))
     ]
-    (finding,) = describe_sample_times(STUDY, points)
+    (finding,) = describe_time_per_sample_by_batch(STUDY, points)
     assert "lowest" not in finding.text
-    assert list(describe_sample_times(STUDY, points[:2])) == []
+    assert list(describe_time_per_sample_by_batch(STUDY, points[:2])) == []

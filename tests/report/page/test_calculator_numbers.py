@@ -10,33 +10,33 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.commands.predict import predict_training
+from perfctl.orchestrator.commands.predict import predict_training_or_inference
 from perfctl.orchestrator.counts.hardware.machines import Device, Machine, find_device
 from perfctl.orchestrator.errors import PerfctlError
-from perfctl.orchestrator.estimate.memory import get_default_reserve
+from perfctl.orchestrator.estimate.memory import get_default_reserve_bytes
 from perfctl.orchestrator.predict import published
 from perfctl.orchestrator.predict.answer import Question
 from perfctl.orchestrator.predict.cost import (
     Span,
     TrainingJob,
-    compute_memory_need,
+    compute_tensor_memory_need,
     compute_training_cost,
 )
 from perfctl.orchestrator.predict.models import subjects
 from perfctl.orchestrator.predict.models.calculator import (
     SAME_BYTES,
     CalculatorModel,
-    build_planned_model,
+    build_family_calculator_model,
 )
 from perfctl.orchestrator.predict.operations import StepMeasurement
 from perfctl.orchestrator.predict.predict import predict_from_best_source
-from perfctl.orchestrator.predict.step_parts import compute_step_floor
+from perfctl.orchestrator.predict.step_parts import compute_step_floor_seconds
 from perfctl.orchestrator.report.calculator import (
     CalculatorContents,
     ListedDevice,
     build_calculator_page,
 )
-from perfctl.orchestrator.report.page.page import render_view
+from perfctl.orchestrator.report.page.page import render_view_as_html
 from perfctl.workloads.models.plan import format_canonical_spec, parse_spec_settings
 from tests.report import calculator_points as points
 
@@ -106,7 +106,7 @@ def test_page_and_command_agree_without_measurements(
             efficiency=choice["efficiency"] or None,
         )
         try:
-            found = predict_training(question)
+            found = predict_training_or_inference(question)
         except PerfctlError as error:
             refused += 1
             assert said == {
@@ -114,11 +114,11 @@ def test_page_and_command_agree_without_measurements(
             } or (choice["gpus"] > 1 and "reach each other is not known" in said["refused"]), choice
             continue
         room, machine = found.training.room, found.device.machine
-        by_tensors = compute_memory_need(
+        by_tensors = compute_tensor_memory_need(
             found.subject.lines or (),
             choice["batch"],
             machine.memory_bytes,
-            get_default_reserve(machine.kind),
+            get_default_reserve_bytes(machine.kind),
         )
         if room is not None and room.largest is not None and by_tensors.largest is not None:
             assert room.largest <= by_tensors.largest, "the page's largest batch is a bound"
@@ -146,14 +146,14 @@ def devices():
 def known(devices):
     """Fits to made-up steps on three devices, and some of these steps themselves."""
     pytest.importorskip("sklearn")
-    from perfctl.orchestrator.predict.fit import fit_steps
+    from perfctl.orchestrator.predict.fit import fit_step_time_model
 
     records = {name: tuple(steps(devices[name].machine)) for name in (*MEASURED_ON, "Desk CPU")}
     fits = [
-        fit_steps(f"steps made up on {name}", found, devices[name].machine)
+        fit_step_time_model(f"steps made up on {name}", found, devices[name].machine)
         for name, found in records.items()
     ]
-    models: list[CalculatorModel] = [build_planned_model(spec) for spec in MODELS]
+    models: list[CalculatorModel] = [build_family_calculator_model(spec) for spec in MODELS]
     places = [
         ListedDevice(
             one.machine,
@@ -177,7 +177,7 @@ def view(known):
 
 @pytest.fixture(scope="module")
 def written(view):
-    return render_view(view, "calculator.html")
+    return render_view_as_html(view, "calculator.html")
 
 
 def steps(machine):
@@ -190,7 +190,9 @@ def steps(machine):
                     f"vgg:depth={min(depth, 40)},width={width}",
                 ):
                     case = case_of(spec, batch, "fp32", rng.choice(["sgd", "momentum"]))
-                    seconds = compute_step_floor(case, machine) * rng.uniform(1.3, 2.6) + 1e-3
+                    seconds = (
+                        compute_step_floor_seconds(case, machine) * rng.uniform(1.3, 2.6) + 1e-3
+                    )
                     yield StepMeasurement(
                         case,
                         machine.name,
@@ -207,7 +209,7 @@ def case_of(model, batch, precision, optimizer):
     return model_of(model).network.make_step_spec(batch, precision, optimizer)
 
 
-model_of = cache(build_planned_model)
+model_of = cache(build_family_calculator_model)
 
 
 def test_page_and_python_agree_by_every_way_of_predicting(
@@ -252,7 +254,7 @@ def test_where_the_time_goes_is_where_the_layers_shares_say(
     file = tmp_path / "c.html"
     grid = view.data["grid"] | {"measured": []}
     file.write_text(
-        render_view(replace(view, data={**view.data, "grid": grid}), "calculator.html"),
+        render_view_as_html(replace(view, data={**view.data, "grid": grid}), "calculator.html"),
         encoding="utf-8",
     )
     rng = random.Random(22)
@@ -315,12 +317,12 @@ def expected_of(choice, known, device):
     found = compute_training_cost(
         Span(step.seconds, step.low, step.high),
         job,
-        backward=step.phases.get("backward") if step.way != "published" else None,
-        memory=compute_memory_need(
+        backward_seconds=step.phases.get("backward") if step.way != "published" else None,
+        memory=compute_tensor_memory_need(
             lines[choice["optimizer"]],
             choice["batch"],
             machine.memory_bytes,
-            get_default_reserve(machine.kind),
+            get_default_reserve_bytes(machine.kind),
         ),
     )
     result: dict[str, Any] = points.said_of(step, found)

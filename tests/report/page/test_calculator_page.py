@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.counts.hardware.machines import BOARDS, compute_peak_flops
-from perfctl.orchestrator.evidence import find_store_evidence
+from perfctl.orchestrator.evidence import build_evidence_for_all_devices
 from perfctl.orchestrator.predict.prices import load_price_table
 from perfctl.orchestrator.report.calculator import FamilyAnswers
-from perfctl.orchestrator.report.page.page import compute_calculator_digest
+from perfctl.orchestrator.report.page.page import compute_calculator_script_digest
 from perfctl.orchestrator.report.page.server import PageServer
 from tests.report.visit import Visit, on_a_screen_and_a_phone, serious
 
@@ -257,8 +257,8 @@ def test_without_javascript_the_page_says_what_else_there_is(browser, page):
 
 @pytest.fixture(scope="module")
 def server(page):
-    answers = FamilyAnswers(partial(find_store_evidence, page.parent / "no.db"))
-    digest = compute_calculator_digest()
+    answers = FamilyAnswers(partial(build_evidence_for_all_devices, page.parent / "no.db"))
+    digest = compute_calculator_script_digest()
     with PageServer(page.parent, "127.0.0.1", 0, lambda: "", answers.answer_query, digest) as found:
         thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()

@@ -3,7 +3,7 @@ works by keyboard."""
 
 import pytest
 
-from perfctl.orchestrator.report.page.timeline import KERNELS_MAX, build_icicles
+from perfctl.orchestrator.report.page.timeline import KERNELS_MAX, build_time_breakdown_icicles
 from perfctl.records.report import Kernel
 from tests.make import synthetic
 from tests.report.outline import analysed
@@ -17,7 +17,7 @@ def below(view, node):
 
 def test_parts_add_up_and_layers_take_what_the_ledger_says():
     found = analysed(gpu_step(1, 16), gpu_step(2, 64))
-    views = build_icicles(found, {})
+    views = build_time_breakdown_icicles(found, {})
     assert [view["label"] for view in views] == ["batch 16", "batch 64"]
     for view, batch in zip(views, (16, 64), strict=True):
         times = found.study.get_batch(batch).layer_times
@@ -51,7 +51,7 @@ def test_dotted_layers_are_nested_and_many_kernels_become_one_part():
         for n in range(KERNELS_MAX + 3)
     ]
     run = synthetic.make_run(1, profiler="nsys", device=synthetic.V100, kernels=kernels)
-    (view,) = build_icicles(analysed(run), {})
+    (view,) = build_time_breakdown_icicles(analysed(run), {})
     names = view["name"]
     place = names.index("conv")
     assert [names[n] for n in (place, view["parent"][place])] == ["conv", "0"]
@@ -90,7 +90,7 @@ def test_the_parts_are_those_of_the_median_step(factors, median):
         for place, (layer, duration) in enumerate(durations.items())
     ]
     run = synthetic.make_run(1, profiler="nsys", device=synthetic.V100, kernels=kernels)
-    (view,) = build_icicles(analysed(run), {})
+    (view,) = build_time_breakdown_icicles(analysed(run), {})
     values = dict(zip(view["name"], view["value"], strict=True))
     assert view["value"][0] == median * 110 and "median step" in view["name"][0]
     assert {name: values[name] for name in ("conv", "kernel_conv", "fc", "kernel_fc")} == {
@@ -107,10 +107,10 @@ def test_a_report_without_layers_is_split_by_kernel_family_and_ncu_gives_none():
         Kernel(1, "some_kernel", duration_ns=12),
     ]
     run = synthetic.make_run(1, profiler="nsys", workload=None, batch_size=None, kernels=kernels)
-    (view,) = build_icicles(analysed(run), {})
+    (view,) = build_time_breakdown_icicles(analysed(run), {})
     assert view["value"][0] == 42 and {"gemm", "other kernels"} <= set(view["name"])
     assert (
-        build_icicles(
+        build_time_breakdown_icicles(
             analysed(
                 synthetic.make_run(
                     1, profiler="ncu", workload=None, batch_size=None, kernels=kernels

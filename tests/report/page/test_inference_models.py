@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.ledger.usage.inference import find_largest_batch_with_throughput_gain
+from perfctl.orchestrator.ledger.usage.inference import find_throughput_saturation_batch
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.page.sections import build_report_view
-from perfctl.orchestrator.report.studies.inference import build_inference_answer
+from perfctl.orchestrator.report.studies.inference import build_inference_summary_view
 from perfctl.orchestrator.report.studies.inference_fields import (
     format_times_as_many,
-    join_facts_of_models,
+    join_as_many_facts_as_fit,
     list_inference_findings,
 )
 from perfctl.records.report import Gap, Step, Summary
@@ -136,7 +136,7 @@ def test_models_that_the_steps_cannot_tell_apart_have_no_winner_and_few_batches_
     ],
 )
 def test_more_batch_stops_paying_where_no_larger_one_gives_a_tenth_more(rates, since):
-    assert find_largest_batch_with_throughput_gain(rates) == since
+    assert find_throughput_saturation_batch(rates) == since
 
 
 def test_where_more_batch_stops_paying_is_said_and_1_0_times_is_put_in_words():
@@ -193,8 +193,8 @@ def test_accuracy_of_a_handful_of_images_has_no_interval_but_what_would_give_one
 
 def test_a_sentence_has_as_many_models_as_fit():
     facts = [letter * 70 for letter in "ab"]
-    assert [*join_facts_of_models("Slow:", facts)] == [f"Slow: {facts[0]} and others."]
-    assert [*join_facts_of_models("Slow:", ["a", "b"])] == ["Slow: a; b."]
+    assert [*join_as_many_facts_as_fit("Slow:", facts)] == [f"Slow: {facts[0]} and others."]
+    assert [*join_as_many_facts_as_fit("Slow:", ["a", "b"])] == ["Slow: a; b."]
 
 
 def infer(batch, compute=10, slow=10, count=40, **changes):
@@ -251,11 +251,11 @@ def test_what_is_not_known_is_a_dash_with_its_reason_and_runs_of_training_have_n
     gaps = tuple(
         Gap(name, "not_available", "the weights are random") for name in ("top1", "top5", "loss")
     )
-    first, second = build_inference_answer(
+    first, second = build_inference_summary_view(
         [infer(4, count=5, summaries=accuracy(None, None), gaps=gaps)]
     ).tables
     assert "p99" not in [column.label for column in first.columns]
     assert "p95: too few batches: a p95 needs 20." in first.notes
     assert "images/s" in [column.label for column in second.columns]
-    assert build_inference_answer([synthetic.make_run()]).tables == ()
+    assert build_inference_summary_view([synthetic.make_run()]).tables == ()
     assert list_inference_findings([synthetic.make_run()]) == []

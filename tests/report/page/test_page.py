@@ -12,15 +12,15 @@ import pytest
 
 from perfctl.orchestrator.ledger.prepared import group_into_studies
 from perfctl.orchestrator.report.page import about
-from perfctl.orchestrator.report.page.page import render_view
+from perfctl.orchestrator.report.page.page import render_view_as_html
 from perfctl.orchestrator.report.page.sections import build_report_view
 from perfctl.orchestrator.report.tables import (
     TURNING,
     Column,
     build_complete_table,
     build_table,
+    encode_column_in_smallest_form,
     number_cell,
-    pack_column,
     time_column,
 )
 from perfctl.orchestrator.report.view import View
@@ -35,7 +35,7 @@ NAMES = (*HOSTILE, "{{ 7 * 7 }} {% raw %} $\\frac{1}{2}$ \x00 \ud800")
 
 
 def html(*runs):
-    return render_view(build_report_view(runs, generated_at=WHEN), "run.html")
+    return render_view_as_html(build_report_view(runs, generated_at=WHEN), "run.html")
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +173,7 @@ def test_compact_columns_hold_every_launch_unchanged(sweep, page):
     ids=["unix times", "beyond 64 bits", "negative", "missing values", "truths"],
 )
 def test_a_compact_column_is_read_back(values):
-    column = json.loads(json.dumps(pack_column("", "", "", values)))
+    column = json.loads(json.dumps(encode_column_in_smallest_form("", "", "", values)))
     assert unpacked(column, len(values)) == values
 
 
@@ -479,7 +479,7 @@ def test_the_order_of_the_rows_is_said_where_it_is_true():
 def test_a_number_whose_title_has_a_minus_is_sorted_by_its_value():
     cells = [number_cell("0.48 ms", f"{sign}480,000 ns", ns, mark=sign) for sign, ns in SIGNED]
     table = build_complete_table("Changes", [time_column("change")], [[cell] for cell in cells])
-    page = render_view(View("Changes", tables=(table,)))
+    page = render_view_as_html(View("Changes", tables=(table,)))
     assert [f'data-v="{ns}"' in page for _, ns in SIGNED] == [True, True]
 
 
@@ -490,5 +490,5 @@ def test_the_command_of_one_batch_size_has_it_and_that_of_several_a_gap(batches,
         for run in synthetic.gpu_sweep(*batches)
     ]
     (study,) = group_into_studies(runs)
-    lines = [command for _, command in about.list_repeat_commands(study)]
+    lines = [command for _, command in about.list_reproduction_commands(study)]
     assert f"python train.py --batch {batch} --record" in lines

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.ledger.roofline import Roofline, locate_under_roofs
+from perfctl.orchestrator.ledger.roofline import Roofline, build_roofline_point
 from perfctl.orchestrator.report.ledger.roofline import (
     build_bound_cell,
     build_roofline_tables,
     describe_device_peaks,
     describe_roofline_bound,
-    draw_roofline_charts,
+    draw_roofline_charts_by_precision,
 )
-from perfctl.orchestrator.report.page.page import render_view
+from perfctl.orchestrator.report.page.page import render_view_as_html
 from perfctl.orchestrator.report.page.sections import build_report_view
 from perfctl.records.report import Counter
 from tests.make import synthetic
@@ -45,7 +45,7 @@ def found():
 def test_the_sentence_has_the_number_behind_the_word_the_roofs_their_source_and_each_level_a_table(
     found,
 ):
-    point = found.roofline.get_row_point(64, "conv2", "forward")
+    point = found.roofline.get_ledger_row_point(64, "conv2", "forward")
     assert point is not None
     intensity = synthetic.macs("conv2", 64) / 100_000
     ridge = 80 * 64 * 2 * 1.53e9 / 900e9
@@ -69,8 +69,8 @@ def test_the_sentence_has_the_number_behind_the_word_the_roofs_their_source_and_
 
 def test_refused_points_are_not_drawn_and_counted_in_the_note():
     roofs = analysed(*with_bytes(synthetic.gpu_pair(1, 64), 20_000_000)).roofline
-    (drawn,) = draw_roofline_charts("s1", roofs, {}, {})
-    over = [p for p in roofs.select_points_of_level("layer") if p.refused]
+    (drawn,) = draw_roofline_charts_by_precision("s1", roofs, {}, {})
+    over = [p for p in roofs.select_points_by_work_level("layer") if p.refused]
     assert over and f"{len(over)} refused and not drawn" in drawn.note
     assert not any(f">{p.traffic.name}<" in drawn.svg for p in over)
     assert ">conv2 backward<" in drawn.svg
@@ -103,7 +103,7 @@ def with_levels(runs, tensor=""):
 
 def test_each_precision_has_a_drawing_with_a_slope_and_a_shape_for_each_level():
     roofs = analysed(*with_levels(synthetic.gpu_pair(1, 64), "fc1")).roofline
-    drawings = draw_roofline_charts("s1", roofs, {}, {})
+    drawings = draw_roofline_charts_by_precision("s1", roofs, {}, {})
     assert [re.search(r"and the (.+) ceilings", one.title)[1] for one in drawings] == [
         "fp32",
         "tensor fp16",
@@ -113,7 +113,7 @@ def test_each_precision_has_a_drawing_with_a_slope_and_a_shape_for_each_level():
     assert "triangles: L1, squares: L2, circles: DRAM" in fp32.note
     points = [
         one
-        for one in roofs.select_points_of_level("layer")
+        for one in roofs.select_points_by_work_level("layer")
         if one.path == "fp32"
         for level in one.levels
         if level.reached
@@ -148,7 +148,7 @@ def test_each_precision_has_a_drawing_with_a_slope_and_a_shape_for_each_level():
 def test_a_lower_bound_of_flops_is_on_no_side_of_the_ridge(moved, text, said):
     work = traffic(dram=moved, executed=counted(2e9, missing=("fp16",)))
     roofs = Roofline(PEAKS, (), ())
-    cell = build_bound_cell(locate_under_roofs(work, PEAKS), roofs)
+    cell = build_bound_cell(build_roofline_point(work, PEAKS), roofs)
     assert (cell.text, cell.title) == (text, said)
 
 
@@ -159,7 +159,7 @@ def test_the_table_by_level_has_the_points_of_the_drawing(found):
     ]
     heads = [column.label for column in table.columns]
     rows = {(row[0].value, row[heads.index("level")].text): row for row in table.rows}
-    for point in roofs.select_points_of_level("layer"):
+    for point in roofs.select_points_by_work_level("layer"):
         for one in point.levels:
             row = rows[point.traffic.name, one.level]
             assert row[heads.index("intensity")].value == pytest.approx(one.intensity, rel=1e-5)
@@ -173,11 +173,11 @@ def test_the_table_by_level_has_the_points_of_the_drawing(found):
 
 def test_without_bytes_there_is_no_drawing_and_without_measured_roofs_the_page_says_how_to_get_them():
     roofs = analysed(*synthetic.gpu_pair(1, 64)).roofline
-    assert draw_roofline_charts("s1", roofs, {}, {}) == ()
+    assert draw_roofline_charts_by_precision("s1", roofs, {}, {}) == ()
     table = build_roofline_tables(roofs, {})[1]
     assert any("no DRAM bytes were measured" in note for note in table.notes)
     view = build_report_view([synthetic.cpu_run(1, 16)], generated_at=WHEN)
-    page = render_view(view, "run.html")
+    page = render_view_as_html(view, "run.html")
     assert "perfctl has no published peaks for CPUs" in page and "--peaks measured" in page
 
 

@@ -9,7 +9,7 @@ from perfctl.orchestrator.report.page import timeline
 from perfctl.orchestrator.report.page.about import build_missing_values_table
 from perfctl.orchestrator.report.page.kernels import pack_launches_table
 from perfctl.orchestrator.report.page.usage import build_idle_gap_tables
-from perfctl.orchestrator.report.tables import encode_integers
+from perfctl.orchestrator.report.tables import encode_integers_as_base64
 from perfctl.records.report import Copy, Gap, Kernel, OpCall, Range
 from tests.make import synthetic
 from tests.report.outline import read_integers
@@ -219,8 +219,11 @@ def test_kernels_without_a_time_are_counted_and_not_drawn():
 
 @pytest.mark.parametrize("values", [[], [0, 0], [1, 127, 128, 16_384, 2**35 + 3, 0], [9]])
 def test_packed_integers_are_read_back(values):
-    assert read_integers(encode_integers(values), len(values)) == values
+    assert read_integers(encode_integers_as_base64(values), len(values)) == values
     both = [value * (-1) ** place for place, value in enumerate(values)]
     assert (
-        read_integers(encode_integers(both, differences=True), len(both), differences=True) == both
+        read_integers(
+            encode_integers_as_base64(both, as_differences=True), len(both), differences=True
+        )
+        == both
     )

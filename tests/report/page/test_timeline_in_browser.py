@@ -127,7 +127,7 @@ def timeline(browser, file):
 
 def test_the_sum_of_everything_is_what_the_analysis_says(timeline):
     timeline.keys("Home")
-    (device,) = RunUsage(traced()).busy_times
+    (device,) = RunUsage(traced()).device_and_stream_busy_times
     whole = timeline.sums()
     assert f"{STEPS * EACH:,} kernels" in whole
     assert f"{STEPS * EACH * LONG / 1e6:.3g}" in whole

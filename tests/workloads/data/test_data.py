@@ -35,14 +35,14 @@ def write_mnist(folder, train, test):
 
 
 def test_the_same_seed_draws_the_same_digits():
-    one, two, other = (mnist.draw_digits(40, seed).tensors for seed in (3, 3, 4))
+    one, two, other = (mnist.generate_synthetic_digits(40, seed).tensors for seed in (3, 3, 4))
     assert torch.equal(one[0], two[0])
     assert torch.equal(one[1], two[1])
     assert not torch.equal(one[0], other[0])
 
 
 def test_drawn_digits_have_the_form_of_mnist():
-    images, labels = mnist.draw_digits(200, 0).tensors
+    images, labels = mnist.generate_synthetic_digits(200, 0).tensors
     assert images.shape == (200, 1, 28, 28)
     assert images.dtype == torch.float32
     assert labels.bincount(minlength=10).tolist() == [20] * 10
@@ -138,7 +138,7 @@ def test_top1_top5_and_loss_are_those_of_sorted_answers(data):
     score = ClassificationScore()
     given, labels = np.array(answers, dtype=np.float32), np.array(targets, dtype=np.int64)
     for part in (slice(0, images // 2), slice(images // 2, None)):
-        score.add_batch(given[part], labels[part])
+        score.add_batch_returning_loss_top1(given[part], labels[part])
     first, among, loss = slow(answers, targets)
     assert (score.images, score.first, score.among) == (images, first, among)
     assert score.loss == pytest.approx(loss)
@@ -147,16 +147,21 @@ def test_top1_top5_and_loss_are_those_of_sorted_answers(data):
 def test_images_that_were_not_read_do_not_count():
     score = ClassificationScore()
     answers = np.eye(3, dtype=np.float32)
-    assert score.add_batch(answers, np.array([0, -2, 0])) == (pytest.approx(score.loss / 2), 0.5)
+    assert score.add_batch_returning_loss_top1(answers, np.array([0, -2, 0])) == (
+        pytest.approx(score.loss / 2),
+        0.5,
+    )
     assert (score.images, score.first) == (2, 1)
-    assert score.add_batch(answers[:1], np.array([-1])) == (None, None)
+    assert score.add_batch_returning_loss_top1(answers[:1], np.array([-1])) == (None, None)
 
 
 def test_an_answer_of_nan_is_wrong_and_not_in_the_loss():
     score = ClassificationScore()
     answers = np.array([[np.nan, 1.0], [0.0, np.inf], [0.0, 0.0]], dtype=np.float32)
-    loss, top1 = score.add_batch(answers, np.array([0, 1, 0]))
+    loss, top1 = score.add_batch_returning_loss_top1(answers, np.array([0, 1, 0]))
     assert (score.unclear, score.first, top1) == (2, 1, 1 / 3)
     assert loss == pytest.approx(math.log(2))
-    loss, _ = score.add_batch(np.array([[1e4, 0.0]], dtype=np.float32), np.array([1]))
+    loss, _ = score.add_batch_returning_loss_top1(
+        np.array([[1e4, 0.0]], dtype=np.float32), np.array([1])
+    )
     assert loss == pytest.approx(1e4), "large answers do not overflow"

@@ -11,11 +11,11 @@ import pytest
 from perfctl.workloads.data import imagenet, matfile
 from perfctl.workloads.data.imagenet import (
     find_misplaced_images,
-    has_published_md5,
     read_devkit,
     sort_archive_into_classes,
+    verify_md5_if_published,
 )
-from perfctl.workloads.data.matfile import MatError, read_structs
+from perfctl.workloads.data.matfile import MatError, read_matlab_structs
 from perfctl.workloads.spec import WorkloadError
 
 TABLE = Path(__file__).resolve().parents[2] / "data" / "imagenet-devkit"
@@ -102,7 +102,7 @@ def test_an_archive_that_is_cut_off_keeps_what_was_whole(tmp_path, out):
         sort_archive_into_classes(archive, kit, out)
     assert "\n" not in str(raised.value)
     archive.write_bytes(whole)
-    assert sort_archive_into_classes(archive, kit, out).images == 6
+    assert sort_archive_into_classes(archive, kit, out).image_count == 6
 
 
 def test_members_that_are_no_plain_images_are_ignored_and_named(tmp_path, out):
@@ -128,7 +128,7 @@ def test_members_that_are_no_plain_images_are_ignored_and_named(tmp_path, out):
         again.size = 5
         archive.addfile(again, io.BytesIO(b"twice"))
     done = sort_archive_into_classes(path, read_devkit(write_kit(tmp_path)), out)
-    assert done.images == 1
+    assert done.image_count == 1
     assert len(done.ignored) == 8
     files = [file.relative_to(tmp_path) for file in tmp_path.rglob("*.JPEG")]
     assert files == [Path("sorted") / FOLDERS[3] / name(1)]
@@ -177,18 +177,18 @@ def test_a_class_that_would_leave_the_folder_is_refused(tmp_path):
 
 
 def test_only_files_with_published_names_are_compared(tmp_path, monkeypatch):
-    assert has_published_md5(write_archive(tmp_path)) is False
+    assert verify_md5_if_published(write_archive(tmp_path)) is False
     known = tmp_path / "ILSVRC2012_img_val.tar"
     known.write_bytes(b"hello")
     with pytest.raises(WorkloadError, match="its MD5 is 5d41402abc4b2a76b9719d911017c592"):
-        has_published_md5(known)
+        verify_md5_if_published(known)
     monkeypatch.setitem(imagenet.ARCHIVES, known.name, "5d41402abc4b2a76b9719d911017c592")
-    assert has_published_md5(known) is True
+    assert verify_md5_if_published(known) is True
 
 
 @pytest.mark.parametrize("file", ["meta.mat", "meta-plain.mat"])
 def test_a_table_that_scipy_wrote_is_read(file):
-    rows = read_structs((TABLE / file).read_bytes(), "synsets")
+    rows = read_matlab_structs((TABLE / file).read_bytes(), "synsets")
     assert [row["ILSVRC2012_ID"] for row in rows] == [1, 2, 3, 4]
     assert [row["WNID"] for row in rows] == ["n02119789", "n02100735", "n02096294", "n00001740"]
     assert rows[3]["words"] == "entity, Größe"
@@ -200,7 +200,7 @@ def test_a_table_that_scipy_wrote_is_read(file):
 def test_a_table_that_is_cut_off_is_an_error_and_never_a_shorter_table(share):
     whole = (TABLE / "meta.mat").read_bytes()
     with pytest.raises(MatError):
-        read_structs(whole[: int(len(whole) * share)], "synsets")
+        read_matlab_structs(whole[: int(len(whole) * share)], "synsets")
 
 
 def test_without_scipy_the_message_names_the_extra(tmp_path, monkeypatch):
@@ -225,9 +225,9 @@ def test_a_reader_that_crashes_or_hangs_is_one_line(tmp_path, monkeypatch, reade
     monkeypatch.setattr(matfile, "READER", "stand_in_reader")
     monkeypatch.setattr(matfile, "READER_SECONDS", limit_s)
     with pytest.raises(MatError, match=said):
-        read_structs((TABLE / "meta.mat").read_bytes(), "synsets")
+        read_matlab_structs((TABLE / "meta.mat").read_bytes(), "synsets")
 
 
 def test_a_table_of_another_name_is_not_taken():
     with pytest.raises(MatError, match="no array of structs called classes"):
-        read_structs((TABLE / "meta.mat").read_bytes(), "classes")
+        read_matlab_structs((TABLE / "meta.mat").read_bytes(), "classes")

@@ -11,8 +11,8 @@ import pytest
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.session import Session
 from perfctl.orchestrator.predict.operations import (
-    list_operations,
-    list_plan_operations,
+    list_forward_operations_per_sample,
+    list_plan_forward_operations,
 )
 from perfctl.workloads.models.plan import PARAMETERS, plan_model
 from perfctl.workloads.models.planned import Planned
@@ -102,9 +102,11 @@ def test_the_traced_model_has_the_plans_layers_parameters_and_multiply_adds(spec
     "spec", [spec for family in PARAMETERS for spec in random_points(family)[:2]]
 )
 def test_work_from_the_plan_is_work_from_the_trace(spec):
-    traced = list_operations(Session(Request(spec)).estimate_batch(BATCH).ops, BATCH)
+    traced = list_forward_operations_per_sample(
+        Session(Request(spec)).estimate_batch(BATCH).ops, BATCH
+    )
     whole = [work for work in traced if max(work.inputs, work.outputs) >= 1]
-    assert Counter(map(_plain, list_plan_operations(plan_model(spec)))) == Counter(
+    assert Counter(map(_plain, list_plan_forward_operations(plan_model(spec)))) == Counter(
         map(_plain, whole)
     )
 

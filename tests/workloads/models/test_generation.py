@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from perfctl.orchestrator.estimate.generation_steps import estimate_generation
 from perfctl.orchestrator.estimate.request import Request
-from perfctl.orchestrator.estimate.session import estimate_model
+from perfctl.orchestrator.estimate.session import estimate_model_for_batches
 from perfctl.workloads.models import generation, libraries
 from perfctl.workloads.tracing.generation import iterate_cache_tensors
 
@@ -58,7 +58,7 @@ def test_every_real_step_counts_what_torch_counts(kind):
     import transformers
 
     config = transformers.CONFIG_MAPPING[kind].from_dict(
-        libraries.split_library_name(f"{kind}:{CAUSAL[kind]}")[1]
+        libraries.split_name_and_settings(f"{kind}:{CAUSAL[kind]}")[1]
     )
     made = transformers.AutoModelForCausalLM._model_mapping[type(config)]
     experts = {"experts_implementation": "eager"} if found.active_parameters else {}
@@ -122,7 +122,7 @@ def test_an_encoder_runs_once_and_its_keys_are_kept():
 
 
 def test_a_plain_pass_of_experts_counts_tokens_times_top_k():
-    found = estimate_model(
+    found = estimate_model_for_batches(
         Request(f"hf:mixtral:{SMALL},num_local_experts=4", mode="infer", seq=16)
     ).batches[1]
     layer = 64 * 64 + 2 * 64 * 32 + 64 * 64 + 64 * 4 + 2 * 3 * 64 * 96

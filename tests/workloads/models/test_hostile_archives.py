@@ -11,7 +11,7 @@ import pytest
 
 from perfctl.workloads.data import imagenet
 from perfctl.workloads.data.imagenet import read_devkit, sort_archive_into_classes
-from perfctl.workloads.data.matfile import MatError, read_structs
+from perfctl.workloads.data.matfile import MatError, read_matlab_structs
 from perfctl.workloads.models.torchvision import read_checkpoint_tensors
 from perfctl.workloads.spec import WorkloadError
 
@@ -138,14 +138,14 @@ UNKNOWN_KIND = (
 )
 def test_a_table_that_claims_what_is_not_there_is_an_error_at_once(content):
     with pytest.raises(MatError):
-        read_structs(content, "synsets")
+        read_matlab_structs(content, "synsets")
 
 
 def test_a_table_that_unpacks_to_gigabytes_is_refused():
     ones = zlib.compressobj(9)
     packed = b"".join(ones.compress(bytes(64 << 20)) for _ in range(8)) + ones.flush()
     with pytest.raises(MatError):
-        read_structs(b" " * 124 + b"\0\1IM" + element(15, packed), "synsets")
+        read_matlab_structs(b" " * 124 + b"\0\1IM" + element(15, packed), "synsets")
 
 
 def test_a_checkpoint_that_unpacks_to_more_than_its_size_is_refused_unread(tmp_path):

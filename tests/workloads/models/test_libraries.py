@@ -15,23 +15,23 @@ from torch import nn
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.request import Request
-from perfctl.orchestrator.estimate.session import estimate_model
+from perfctl.orchestrator.estimate.session import estimate_model_for_batches
 from perfctl.workloads.models import inputs, libraries
-from perfctl.workloads.models.decoder import add_lm_head, read_decoder_facts
-from perfctl.workloads.models.find import find_model
-from perfctl.workloads.models.libraries import split_library_name
+from perfctl.workloads.models.decoder import add_lm_head_class, read_decoder_facts
+from perfctl.workloads.models.find import build_referenced_model
+from perfctl.workloads.models.libraries import split_name_and_settings
 from perfctl.workloads.models.source import ModelError
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
 
 
 def test_overrides_follow_the_last_colon_of_a_name():
-    assert split_library_name("bert:hidden_size=512,num_hidden_layers=4") == (
+    assert split_name_and_settings("bert:hidden_size=512,num_hidden_layers=4") == (
         "bert",
         {"hidden_size": 512, "num_hidden_layers": 4},
     )
-    assert split_library_name("./a:b/config.json") == ("./a:b/config.json", {})
-    _, settings = split_library_name(
+    assert split_name_and_settings("./a:b/config.json") == ("./a:b/config.json", {})
+    _, settings = split_name_and_settings(
         "x:depths=[2,2,6,2],act=gelu,bias=False,text_config.vocab_size=9,drop=0.5,none=None"
     )
     wanted = {
@@ -48,7 +48,7 @@ def test_overrides_follow_the_last_colon_of_a_name():
 @pytest.mark.parametrize("text", ["bert:=3", "bert:a=", "bert:a=1,a=2", "bert:a b=1"])
 def test_an_override_that_is_no_pair_is_refused(text):
     with pytest.raises(ModelError):
-        split_library_name(text)
+        split_name_and_settings(text)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_missing_library_names_the_extra_that_brings_it(library, package, extr
         lambda name, *more: None if name == package else known(name, *more),
     )
     with pytest.raises(ModelError, match=f"{package} is not installed") as caught:
-        find_model(f"{library}:anything")
+        build_referenced_model(f"{library}:anything")
     assert caught.value.remedy == f"pip install 'perfctl[{extra}]'"
 
 
@@ -79,7 +79,7 @@ def test_a_library_that_does_not_fit_this_torch_says_so(tmp_path, monkeypatch):
     with pytest.raises(
         ModelError, match=r"torchaudio cannot be imported .compiled with another CUDA"
     ) as caught:
-        find_model("torchaudio:wav2vec2_base")
+        build_referenced_model("torchaudio:wav2vec2_base")
     assert torch.__version__ in caught.value.remedy
 
 
@@ -124,7 +124,7 @@ def transformers(monkeypatch):
 
 @pytest.mark.usefixtures("transformers")
 def test_an_architecture_is_its_default_config_and_says_so():
-    found = find_model("hf:words", seq=7)
+    found = build_referenced_model("hf:words", sequence_length=7)
     assert (found.inputs.shapes, found.inputs.dtypes, found.inputs.sequence) == (
         ((7,),),
         ("int64",),
@@ -141,8 +141,10 @@ def test_an_architecture_is_its_default_config_and_says_so():
 
 @pytest.mark.usefixtures("transformers")
 def test_a_sequence_is_no_longer_than_the_positions_of_the_model():
-    assert find_model("hf:words").inputs.shapes == ((64,),)
-    assert find_model("hf:words:max_position_embeddings=4096").inputs.shapes == ((128,),)
+    assert build_referenced_model("hf:words").inputs.shapes == ((64,),)
+    assert build_referenced_model("hf:words:max_position_embeddings=4096").inputs.shapes == (
+        (128,),
+    )
 
 
 @pytest.mark.usefixtures("transformers")
@@ -156,8 +158,8 @@ def test_a_local_config_is_taken_with_overrides(name, tmp_path):
     }
     (tmp_path / "config.json").write_text(json.dumps(config))
     plain, wider = (
-        find_model(name.format(tmp_path)),
-        find_model(f"{name.format(tmp_path)}:hidden_size=8"),
+        build_referenced_model(name.format(tmp_path)),
+        build_referenced_model(f"{name.format(tmp_path)}:hidden_size=8"),
     )
     widths = [model.model.get_parameter("head.weight").shape[1] for model in (plain, wider)]
     assert widths == [6, 8]
@@ -176,7 +178,7 @@ def test_a_local_config_is_taken_with_overrides(name, tmp_path):
 )
 def test_what_does_not_fit_is_one_clear_line(name, said):
     with pytest.raises(ModelError, match=said):
-        find_model(name)
+        build_referenced_model(name)
 
 
 @pytest.mark.usefixtures("transformers")
@@ -185,7 +187,7 @@ def test_a_config_of_an_unknown_type_runs_no_code_of_the_hub(tmp_path):
         json.dumps({"model_type": "strange", "auto_map": {"AutoModel": "a.B"}})
     )
     with pytest.raises(ModelError, match="'strange' is not in transformers"):
-        find_model(f"hf:{tmp_path}")
+        build_referenced_model(f"hf:{tmp_path}")
 
 
 @pytest.mark.usefixtures("transformers")
@@ -215,10 +217,12 @@ def test_of_the_hub_only_the_config_is_read(status, said, monkeypatch):
     hub.utils = SimpleNamespace(get_session=lambda: session, build_hf_headers=dict)
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
     if status == 200:
-        assert find_model("hf:some/words-base").model.get_parameter("head.weight").shape == (3, 10)
+        assert build_referenced_model("hf:some/words-base").model.get_parameter(
+            "head.weight"
+        ).shape == (3, 10)
     else:
         with pytest.raises(ModelError, match=said) as caught:
-            find_model("hf:some/words-base")
+            build_referenced_model("hf:some/words-base")
         assert "hf:words for the default config" in caught.value.remedy, "offered, not taken"
     assert asked == ["https://hub/some/words-base/resolve/main/config.json"]
 
@@ -232,7 +236,7 @@ def test_a_broken_config_says_where(tmp_path):
 
 def test_a_length_without_a_sequence_is_refused():
     with pytest.raises(UsageError, match="`seq` 5: mnist_cnn has no sequence input"):
-        estimate_model(Request("mnist_cnn", seq=5))
+        estimate_model_for_batches(Request("mnist_cnn", seq=5))
 
 
 def _with_forward(text, **config):
@@ -305,7 +309,7 @@ def test_the_first_layer_says_the_input_where_it_can(tmp_path):
     path = tmp_path / "net.py"
     path.write_text(FILE)
     shapes = {
-        name: find_model(f"{path}:{name}").inputs.shapes
+        name: build_referenced_model(f"{path}:{name}").inputs.shapes
         for name in ("mlp", "lenet", "pooled", "attention", "mixed")
     }
     assert shapes["mlp"] == ((8,),)
@@ -314,8 +318,10 @@ def test_the_first_layer_says_the_input_where_it_can(tmp_path):
     )
     assert shapes["pooled"] == ((3, 224, 224),)
     assert shapes["attention"] == shapes["mixed"] == (), "a sequence's length is not in the weights"
-    assert "28 x 28 assumed" in find_model(f"{path}:lenet").inputs.note
-    assert find_model(f"{path}:lenet").model.training, "trying sizes changes nothing of the model"
+    assert "28 x 28 assumed" in build_referenced_model(f"{path}:lenet").inputs.note
+    assert build_referenced_model(f"{path}:lenet").model.training, (
+        "trying sizes changes nothing of the model"
+    )
 
 
 class Padded:
@@ -328,7 +334,7 @@ def test_checks_of_values_are_answered_during_a_forward_and_asked_again_after_it
     base.PreTrainedModel = Padded
     monkeypatch.setitem(sys.modules, "transformers.modeling_utils", base)
     asks, data = torch.isfinite, torch.ones(2, 3, device="meta")
-    with libraries.treat_samples_as_one_sequence():
+    with libraries.patch_transformers_value_checks():
         assert torch.isfinite(data).all()
         assert torch.isfinite(data).shape == (2, 3)
         assert not torch.isfinite(torch.tensor(float("inf")))
@@ -341,17 +347,19 @@ def test_checks_of_values_are_answered_during_a_forward_and_asked_again_after_it
 def test_timm_says_its_image_and_takes_another():
     pytest.importorskip("timm", reason="perfctl[timm]")
     found, larger = (
-        find_model("timm:vit_tiny_patch16_224:depth=1"),
-        find_model("timm:vit_tiny_patch16_224:depth=1,img_size=384"),
+        build_referenced_model("timm:vit_tiny_patch16_224:depth=1"),
+        build_referenced_model("timm:vit_tiny_patch16_224:depth=1,img_size=384"),
     )
     assert (found.inputs.shapes, larger.inputs.shapes) == (((3, 224, 224),), ((3, 384, 384),))
     tokens, width = 14 * 14 + 1, 192
     block = tokens * 12 * width * width + 2 * tokens * tokens * width
     macs = 14 * 14 * 3 * 16 * 16 * width + block + width * 1000
-    counted = estimate_model(Request("timm:vit_tiny_patch16_224:depth=1", mode="infer")).batches[1]
+    counted = estimate_model_for_batches(
+        Request("timm:vit_tiny_patch16_224:depth=1", mode="infer")
+    ).batches[1]
     assert counted.forward.macs == macs
     with pytest.raises(ModelError, match="timm has no model 'vit_tini"):
-        find_model("timm:vit_tini_patch16_224")
+        build_referenced_model("timm:vit_tini_patch16_224")
 
 
 def _gpt2(tokens, width=64):
@@ -393,7 +401,7 @@ def _deberta(tokens, width=32):
 )
 def test_a_model_of_transformers_that_looks_at_values_is_counted_by_hand(name, macs):
     pytest.importorskip("transformers", reason="perfctl[hf]")
-    counted = estimate_model(Request(f"hf:{name}", seq=16), (2,)).batches[2]
+    counted = estimate_model_for_batches(Request(f"hf:{name}", seq=16), (2,)).batches[2]
     assert (counted.problem, counted.forward.macs) == (None, 2 * macs(16))
     if macs is _gpt2:
         assert counted.backward.macs == 2 * counted.forward.macs
@@ -401,10 +409,12 @@ def test_a_model_of_transformers_that_looks_at_values_is_counted_by_hand(name, m
 
 def test_an_encoder_decoder_without_a_class_is_refused_as_one():
     pytest.importorskip("transformers", reason="perfctl[hf]")
-    name = add_lm_head("hf:t5:d_model=32,d_kv=8,d_ff=64,num_layers=1,num_heads=4,vocab_size=50")
+    name = add_lm_head_class(
+        "hf:t5:d_model=32,d_kv=8,d_ff=64,num_layers=1,num_heads=4,vocab_size=50"
+    )
     assert name.endswith(",class=T5ForConditionalGeneration")
     with pytest.raises(ModelError, match="an encoder-decoder, and MFU formulas apply to decoder-"):
-        read_decoder_facts(find_model(name, "meta").model, name)
+        read_decoder_facts(build_referenced_model(name, "meta").model, name)
 
 
 def test_a_model_of_diffusers_takes_a_config_and_says_what_it_was_given(tmp_path):
@@ -418,14 +428,14 @@ def test_a_model_of_diffusers_takes_a_config_and_says_what_it_was_given(tmp_path
     }
     (tmp_path / "config.json").write_text(json.dumps(config))
     for name in (f"diffusers:{tmp_path}", str(tmp_path)):
-        found = find_model(name)
+        found = build_referenced_model(name)
         assert (type(found.model).__name__, found.inputs.shapes) == (
             "UNet2DModel",
             ((3, 16, 16), ()),
         )
         assert "timestep int64 batch" in found.inputs.note
     with pytest.raises(ModelError, match="diffusers has no model class 'UNet2D'") as caught:
-        find_model("diffusers:UNet2D")
+        build_referenced_model("diffusers:UNet2D")
     assert "UNet2DModel" in caught.value.remedy
 
 
@@ -440,5 +450,5 @@ def test_layers_that_torchaudio_skips_by_chance_all_count(monkeypatch):
 
     library.models = SimpleNamespace(base=base)
     monkeypatch.setitem(sys.modules, "torchaudio", library)
-    assert "encoder_layer_drop" in find_model("torchaudio:base").notes[0]
+    assert "encoder_layer_drop" in build_referenced_model("torchaudio:base").notes[0]
     assert drops == [0.0]

@@ -6,19 +6,21 @@ import pytest
 import torch
 from torch import nn
 
-from perfctl.workloads.models.find import find_model
+from perfctl.workloads.models.find import build_referenced_model
 from perfctl.workloads.models.mnist_cnn import build_mnist_cnn, compute_pooled_width
 from perfctl.workloads.models.source import ModelError, build_model
-from perfctl.workloads.run.setup import count_parameters
+from perfctl.workloads.run.setup import count_direct_parameters_by_module
 
 
 def test_a_torchvision_model_needs_no_prefix_and_takes_no_memory():
     pytest.importorskip("torchvision")
-    found = find_model("resnet18")
-    assert found.name == find_model("torchvision:resnet18").name == "torchvision:resnet18"
+    found = build_referenced_model("resnet18")
+    assert (
+        found.name == build_referenced_model("torchvision:resnet18").name == "torchvision:resnet18"
+    )
     assert {tensor.device.type for tensor in found.model.parameters()} == {"meta"}
     assert found.inputs.shapes == ((3, 224, 224),)
-    assert find_model("unet").name == "unet", "a built-in workload comes first"
+    assert build_referenced_model("unet").name == "unet", "a built-in workload comes first"
 
 
 def test_a_factory_that_computes_with_tensors_still_ends_on_meta():
@@ -37,7 +39,7 @@ def test_a_factory_that_computes_with_tensors_still_ends_on_meta():
 
 
 def test_a_workload_brings_its_input_target_and_optimizer():
-    found = find_model("mnist_cnn")
+    found = build_referenced_model("mnist_cnn")
     assert (found.inputs.shapes, found.inputs.dtypes, found.target) == (
         ((1, 28, 28),),
         ("float32",),
@@ -49,7 +51,7 @@ def test_a_workload_brings_its_input_target_and_optimizer():
 
 def test_a_workload_that_only_infers_has_an_input_and_no_optimizer():
     pytest.importorskip("torchvision")
-    found = find_model("torchvision_infer:model=squeezenet1_1,weights=none")
+    found = build_referenced_model("torchvision_infer:model=squeezenet1_1,weights=none")
     assert (found.inputs.shapes, found.optimizer) == (((3, 224, 224),), None)
 
 
@@ -69,7 +71,7 @@ def test_a_model_that_cannot_be_found_says_what_and_what_to_do(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.py").write_text("import nothing_of_that_name\n")
     with pytest.raises(ModelError, match=problem) as caught:
-        find_model(reference)
+        build_referenced_model(reference)
     assert remedy in caught.value.remedy
 
 
@@ -84,7 +86,7 @@ def test_parameters_follow_from_the_dimensions(conv2, total):
     _, out, kernel, _ = conv2
     pooled = ((28 - 3 + 1) - kernel + 1) // 2
     assert compute_pooled_width(conv2) == pooled
-    found = count_parameters(build_mnist_cnn(conv2))
+    found = count_direct_parameters_by_module(build_mnist_cnn(conv2))
     assert found == {
         "conv1": 32 * 1 * 3 * 3 + 32,
         "conv2": out * 32 * kernel * kernel + out,
@@ -109,10 +111,13 @@ def test_every_step_of_the_network_is_a_named_submodule():
 def test_a_shared_parameter_counts_once():
     first, second = torch.nn.Linear(3, 5), torch.nn.Linear(3, 5)
     second.weight = first.weight
-    assert count_parameters(torch.nn.Sequential(first, second)) == {"0": 3 * 5 + 5, "1": 5}
+    assert count_direct_parameters_by_module(torch.nn.Sequential(first, second)) == {
+        "0": 3 * 5 + 5,
+        "1": 5,
+    }
 
 
 def test_its_second_convolution_may_be_part_of_its_name():
-    model = find_model("mnist_cnn:conv2=32,128,5,1").model
+    model = build_referenced_model("mnist_cnn:conv2=32,128,5,1").model
     assert model.get_parameter("conv2.weight").shape == (128, 32, 5, 5)
-    assert sum(count_parameters(model).values()) == 2_086_730
+    assert sum(count_direct_parameters_by_module(model).values()) == 2_086_730

@@ -10,13 +10,17 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from perfctl.orchestrator.estimate.flops.engine import BACKWARD, count_layer_calls, sum_layer_calls
-from perfctl.workloads.data.shapes import draw_shapes, read_images_and_masks
-from perfctl.workloads.data.texts import draw_texts, encode_characters, read_texts
+from perfctl.orchestrator.estimate.flops.engine import (
+    BACKWARD,
+    build_layer_calls_with_flops,
+    sum_layer_call_work,
+)
+from perfctl.workloads.data.shapes import generate_shape_images_and_masks, read_images_and_masks
+from perfctl.workloads.data.texts import encode_characters, generate_synthetic_texts, read_texts
 from perfctl.workloads.models import lstm, unet
 from perfctl.workloads.run.loop import compute_dice, count_mask_overlaps, run_workload
 from perfctl.workloads.run.options import parse_workload_arguments
-from perfctl.workloads.run.setup import count_parameters
+from perfctl.workloads.run.setup import count_direct_parameters_by_module
 from perfctl.workloads.spec import WorkloadError
 from perfctl.workloads.tracing.recorder import Recorder
 
@@ -29,9 +33,11 @@ def flops(model, inputs, targets):
     model.to("meta")
     with Recorder(model) as recorder:
         cross_entropy(model(inputs.to("meta")), targets.to("meta")).backward()
-    calls = count_layer_calls(recorder.ops)
-    assert not sum_layer_calls(calls, ("forward", *BACKWARD)).missing
-    return sum_layer_calls(calls, ("forward",)).flops, sum_layer_calls(calls, BACKWARD).flops
+    calls = build_layer_calls_with_flops(recorder.ops)
+    assert not sum_layer_call_work(calls, ("forward", *BACKWARD)).missing
+    return sum_layer_call_work(calls, ("forward",)).flops, sum_layer_call_work(
+        calls, BACKWARD
+    ).flops
 
 
 def test_unet_has_31_037_763_parameters_with_transposed_convolutions_and_no_bias_before_a_normalisation():
@@ -40,7 +46,7 @@ def test_unet_has_31_037_763_parameters_with_transposed_convolutions_and_no_bias
     by_hand = sum(9 * i * o + 9 * o * o + 4 * o for i, o in blocks)
     by_hand += sum(4 * b * a + a for a, b in pairwise(wide)) + 64 * 3 + 3
     assert by_hand == 31_037_763
-    assert sum(count_parameters(unet.build_unet()).values()) == by_hand
+    assert sum(count_direct_parameters_by_module(unet.build_unet()).values()) == by_hand
 
 
 def test_bilstm_has_2_372_618_parameters_with_128_characters_and_256_units():
@@ -48,7 +54,7 @@ def test_bilstm_has_2_372_618_parameters_with_128_characters_and_256_units():
         sum(2 * (4 * 256 * (width + 256) + 2 * 4 * 256) for width in (128, 512)) + 512 * 10 + 10
     )
     assert by_hand == 2_372_618
-    assert sum(count_parameters(lstm.build_bilstm()).values()) == by_hand
+    assert sum(count_direct_parameters_by_module(lstm.build_bilstm()).values()) == by_hand
 
 
 def test_unet_counts_24_and_48_gflop_at_batch_1():
@@ -91,7 +97,7 @@ def test_unet_learns_to_tell_discs_from_squares():
 
 def test_letters_without_their_order_say_half():
     """Each pair of capitals is in two classes alike."""
-    codes, labels = draw_texts(200, 12, 10, seed=3).tensors
+    codes, labels = generate_synthetic_texts(200, 12, 10, seed=3).tensors
     for text, label in zip(codes, labels, strict=True):
         capitals = [chr(code) for code in text if code < ord("a")]
         first = ord("A") + int(label) // 2 * 2
@@ -101,7 +107,9 @@ def test_letters_without_their_order_say_half():
 
 
 def test_the_same_seed_draws_the_same_and_another_draws_others():
-    first, again, other = (draw_shapes(5, 32, seed).tensors for seed in (1, 1, 2))
+    first, again, other = (
+        generate_shape_images_and_masks(5, 32, seed).tensors for seed in (1, 1, 2)
+    )
     assert torch.equal(first[0], again[0])
     assert torch.equal(first[1], again[1])
     assert not torch.equal(first[0], other[0])

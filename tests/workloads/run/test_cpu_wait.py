@@ -35,7 +35,7 @@ def test_two_programs_on_one_core_wait_for_each_other():
             os.sched_setaffinity(0, core)
             wait = CpuWaitMeter()
             work(BUSY_S)
-            found = {one.name: one.value for one in wait.summaries()}
+            found = {one.name: one.value for one in wait.summarize_cpu_wait_shares()}
         finally:
             os.sched_setaffinity(0, allowed)
             other.kill()
@@ -46,6 +46,6 @@ def test_two_programs_on_one_core_wait_for_each_other():
 
 
 def test_a_process_that_did_not_run_has_no_share(monkeypatch):
-    monkeypatch.setattr("perfctl.workloads.run.clock._read_thread_times", dict)
-    monkeypatch.setattr("perfctl.workloads.run.clock._read_core_seconds", lambda: None)
-    assert CpuWaitMeter().summaries() == []
+    monkeypatch.setattr("perfctl.workloads.run.clock._read_thread_run_wait_ns", dict)
+    monkeypatch.setattr("perfctl.workloads.run.clock._read_busy_total_core_seconds", lambda: None)
+    assert CpuWaitMeter().summarize_cpu_wait_shares() == []

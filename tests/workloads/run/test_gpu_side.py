@@ -12,7 +12,7 @@ import torch
 
 from perfctl.records.report import Device, MemoryFigure
 from perfctl.workloads.run import setup as run_setup
-from perfctl.workloads.run.clock import StepTimeline, make_clock, make_measured_window
+from perfctl.workloads.run.clock import StepTimeline, make_device_clock, make_measured_window
 from perfctl.workloads.run.memory import MemoryWatch
 
 
@@ -36,7 +36,7 @@ def test_events_time_steps_in_nanoseconds_and_no_phase_waits(monkeypatch):
     waits: list[str] = []
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: waits.append("wait"))
-    timeline = StepTimeline(make_clock("cuda"))
+    timeline = StepTimeline(make_device_clock("cuda"))
     waits.clear()
     with timeline.time_block(0, "step"), timeline.time_block(0, "forward"):
         pass
@@ -50,7 +50,7 @@ def test_events_time_steps_in_nanoseconds_and_no_phase_waits(monkeypatch):
 
 
 def test_a_block_that_raises_leaves_no_row():
-    timeline = StepTimeline(make_clock("cpu"))
+    timeline = StepTimeline(make_device_clock("cpu"))
     with pytest.raises(ValueError, match="x"), timeline.time_block(0, "step"):
         raise ValueError("x")
     assert timeline.build_step_rows() == []
@@ -69,9 +69,9 @@ def test_gpu_memory_is_taken_from_allocator_and_device(monkeypatch):
     for name, answer in answers.items():
         monkeypatch.setattr(torch.cuda, name, lambda answer=answer: answer)
     watch = MemoryWatch("cuda")
-    watch.record_figures("before")
+    watch.record_memory_amounts("before")
     watch.reset_peak()
-    watch.read_peak()
+    watch.record_peak_memory()
     expected = [
         ("before", "allocated", 11),
         ("before", "reserved", 22),
@@ -93,8 +93,8 @@ def test_the_hosts_peak_falls_back_after_a_reset():
     watch.reset_peak()
     if watch.host_peak_covers != "measured steps":
         pytest.skip("this kernel does not let a process forget its peak")
-    watch.record_figures("after")
-    watch.read_peak()
+    watch.record_memory_amounts("after")
+    watch.record_peak_memory()
     figures = {row[:2]: row.bytes for row in watch.figures}
     assert figures["peak", "host_resident"] - figures["after", "host_resident"] < 32 * 2**20
 
@@ -146,7 +146,7 @@ def test_a_gpu_is_described_in_base_units(monkeypatch, clocks, clock, bandwidth)
 def test_cudnn_versions_are_read(monkeypatch, number, text):
     monkeypatch.setattr(torch.version, "cuda", "12.1")
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: number)
-    assert run_setup.collect_environment()["cudnn"] == text
+    assert run_setup.collect_software_and_cpu_facts()["cudnn"] == text
 
 
 @pytest.mark.parametrize(
@@ -171,34 +171,34 @@ def test_a_processor_is_known_by_its_family_and_model(said, model, tmp_path, mon
         "find_in_file",
         lambda path, pattern: read(str(tmp_path / Path(path).name), pattern),
     )
-    found = run_setup.collect_environment()
+    found = run_setup.collect_software_and_cpu_facts()
     assert found.get("cpu_model") == model
     assert found["cpu_capability"] == torch.backends.cpu.get_cpu_capability()
 
 
 def test_tf32_is_switched_in_both_libraries():
     try:
-        run_setup.set_tf32("tf32")
-        assert run_setup.is_tf32_enabled() == (True, True)
-        run_setup.set_tf32("bf16")
-        assert run_setup.is_tf32_enabled() == (False, False)
+        run_setup.set_tf32_for_precision("tf32")
+        assert run_setup.are_matmul_conv_tf32_enabled() == (True, True)
+        run_setup.set_tf32_for_precision("bf16")
+        assert run_setup.are_matmul_conv_tf32_enabled() == (False, False)
     finally:
-        run_setup.set_tf32("fp32")
+        run_setup.set_tf32_for_precision("fp32")
 
 
 def test_tf32_is_switched_in_a_torch_before_2_9(monkeypatch):
     matmul, cudnn = SimpleNamespace(allow_tf32=False), SimpleNamespace(allow_tf32=True)
     monkeypatch.setattr(run_setup, "get_tf32_switches", lambda: (matmul, cudnn))
-    assert run_setup.is_tf32_enabled() == (False, True)
-    run_setup.set_tf32("fp32")
+    assert run_setup.are_matmul_conv_tf32_enabled() == (False, True)
+    run_setup.set_tf32_for_precision("fp32")
     assert (matmul.allow_tf32, cudnn.allow_tf32) == (False, False)
 
 
 @pytest.mark.parametrize(("capability", "gaps"), [("7.0", 1), ("8.0", 0), ("10.0", 0)])
 def test_tf32_on_a_gpu_without_it_is_a_gap(capability, gaps):
     device = Device(name="X", kind="gpu", compute_capability=capability)
-    assert len(run_setup.list_precision_gaps("tf32", device)) == gaps
-    assert run_setup.list_precision_gaps("fp32", device) == []
+    assert len(run_setup.explain_unsupported_tf32("tf32", device)) == gaps
+    assert run_setup.explain_unsupported_tf32("fp32", device) == []
 
 
 def test_the_reason_torch_gives_for_having_no_gpu_is_passed_on(monkeypatch):
@@ -212,7 +212,7 @@ def test_the_reason_torch_gives_for_having_no_gpu_is_passed_on(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", is_available)
     monkeypatch.setattr(torch.version, "cuda", "12.1")
     with pytest.raises(RuntimeError, match=r"the driver is too old\. Set `device` to cpu"):
-        run_setup.require_device("cuda")
+        run_setup.raise_if_device_unavailable("cuda")
 
 
 def test_loss_scaling_is_for_fp16_alone():

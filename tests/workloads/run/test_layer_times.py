@@ -39,8 +39,8 @@ def test_a_range_counts_without_those_within_it_and_calls_of_one_name_add_up():
         ranges.push("inner")  # 2, 4
         ranges.pop()  # 3, 5
     ranges.pop()  # 6
-    assert ranges.read_times() == {"inner": 2, "outer": 5 - 2}
-    assert ranges.read_times() == {}
+    assert ranges.pop_exclusive_ns_by_name() == {"inner": 2, "outer": 5 - 2}
+    assert ranges.pop_exclusive_ns_by_name() == {}
 
 
 def test_ranges_of_two_threads_do_not_nest_in_each_other():
@@ -55,7 +55,7 @@ def test_ranges_of_two_threads_do_not_nest_in_each_other():
     thread.start()
     thread.join()
     ranges.pop()
-    assert ranges.read_times() == {"backward": 1, "forward": 3}
+    assert ranges.pop_exclusive_ns_by_name() == {"backward": 1, "forward": 3}
 
 
 def test_each_layer_of_a_model_is_timed_in_both_directions_in_steps_of_its_own(tmp_path):

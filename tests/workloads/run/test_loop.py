@@ -234,15 +234,15 @@ def test_a_cpu_run_says_why_it_has_no_device_memory_and_no_window(tmp_path):
 
 def test_memory_is_read_before_loading_after_loading_and_after_the_last_test(tmp_path, monkeypatch):
     happened: list[str] = []
-    read, build, epochs = MemoryWatch.record_figures, Small.build, loop.run_epochs
+    read, build, epochs = MemoryWatch.record_memory_amounts, Small.build, loop.train_and_test_epochs
     monkeypatch.setattr(
         MemoryWatch,
-        "record_figures",
+        "record_memory_amounts",
         lambda self, moment: (happened.append(moment), read(self, moment))[1],
     )
     monkeypatch.setattr(Small, "build", lambda *given: (happened.append("build"), build(*given))[1])
     monkeypatch.setattr(
-        loop, "run_epochs", lambda *given: (happened.append("epochs"), epochs(*given))[1]
+        loop, "train_and_test_epochs", lambda *given: (happened.append("epochs"), epochs(*given))[1]
     )
     record, _ = run(tmp_path, epochs=1)
     assert happened == ["start", "build", "before", "epochs", "after"]

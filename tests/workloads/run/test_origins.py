@@ -13,7 +13,7 @@ if not hasattr(profiler, "_add_inductor_provenance"):
     )
 
 from perfctl.parsers.kineto import trace as kineto_trace  # noqa: E402
-from perfctl.workloads.run.clock import _add_inductor_origins  # noqa: E402
+from perfctl.workloads.run.clock import _add_inductor_source_lines  # noqa: E402
 from tests.make.kineto import kernel, launch, operation  # noqa: E402
 from tests.parsers.served.test_origins import STACKS  # noqa: E402
 
@@ -40,7 +40,7 @@ def test_a_trace_has_the_modules_of_fused_kernels_where_the_user_asked_for_lines
     trace, monkeypatch
 ):
     monkeypatch.setenv("TORCH_COMPILE_DEBUG_EXTEND", "1")
-    _add_inductor_origins(trace)
+    _add_inductor_source_lines(trace)
     found = kineto_trace.parse(trace)
     assert {part.layer: part.share for part in found.kernel_parts} == {
         "block.norm": 1 / 3,
@@ -52,12 +52,12 @@ def test_a_trace_has_the_modules_of_fused_kernels_where_the_user_asked_for_lines
 def test_without_being_asked_the_trace_stays_as_it_is(trace, monkeypatch):
     monkeypatch.delenv("TORCH_COMPILE_DEBUG_EXTEND", raising=False)
     before = trace.read_bytes()
-    _add_inductor_origins(trace)
+    _add_inductor_source_lines(trace)
     assert trace.read_bytes() == before
 
 
 def test_an_error_of_torch_s_leaves_the_trace_as_it_is(trace, monkeypatch):
     monkeypatch.setenv("TORCH_COMPILE_DEBUG_EXTEND", "1")
     trace.write_text("{")
-    _add_inductor_origins(trace)
+    _add_inductor_source_lines(trace)
     assert trace.read_text() == "{"

@@ -27,7 +27,7 @@ def test_json_names_the_device_and_has_positive_rates(capsys):
 
 
 def test_the_rate_is_two_flops_a_multiply_add_and_twelve_bytes_an_element(monkeypatch):
-    monkeypatch.setattr(peaks, "_time_call", lambda device, call: 0.5)
+    monkeypatch.setattr(peaks, "_measure_best_median_seconds", lambda device, call: 0.5)
     found = peaks.measure_device_peaks("cpu")
     assert found["flops"]["fp32"] == 2 * 64**3 / 0.5
     assert found["bandwidth_bps"] == 12 * 4096 / 0.5
@@ -48,7 +48,7 @@ def test_the_best_of_the_medians_counts(monkeypatch):
 
     started = [False]
     monkeypatch.setattr(peaks.time, "perf_counter", perf_counter)
-    assert peaks._time_call("cpu", call) == 4, (
+    assert peaks._measure_best_median_seconds("cpu", call) == 4, (
         "medians are 5 and 4; the call before them is not timed"
     )
 

@@ -103,7 +103,7 @@ def test_the_variant_has_the_batch_size_put_back(words, template):
     assert (
         parse_script_options(
             ["--batch", "16", "--", "train.py", *words.split()]
-        ).build_variant_template()
+        ).format_arguments_with_batch_placeholder()
         == template
     )
 
@@ -112,7 +112,7 @@ def test_each_rank_has_files_of_its_own_and_the_first_the_plain_names():
     options = parse_script_options(
         ["--window", "torch", "--trace", "out/t.json.gz", "--record", "r.json", "--", "train.py"]
     )
-    first, second = map(options.separate_rank_files, (0, 1))
+    first, second = map(options.add_rank_to_file_paths, (0, 1))
     here = Path.cwd()
     assert (first.trace, first.record) == (here / "out/t.json.gz", here / "r.json")
     assert (second.trace, second.record) == (here / "out/t.rank1.json.gz", here / "r.rank1.json")
@@ -123,8 +123,8 @@ def test_a_rank_starts_itself_under_its_profiler_with_files_of_its_own():
     options = parse_script_options([*own, "--", "train.py", "{rank}"])
     words = "-m perfctl.workloads --record r.json --steps 2 -- train.py {rank}"
     inner = (sys.executable, *words.split())
-    assert options.build_rank_command(0) == ("nsys", "--output=a b/report", *inner)
-    assert options.build_rank_command(1) == ("nsys", "--output=a b/report.rank1", *inner)
+    assert options.build_rank_profiler_command(0) == ("nsys", "--output=a b/report", *inner)
+    assert options.build_rank_profiler_command(1) == ("nsys", "--output=a b/report.rank1", *inner)
 
 
 def steps_of(events, kind="auto", named=None, optimizers=0):
@@ -133,11 +133,13 @@ def steps_of(events, kind="auto", named=None, optimizers=0):
     ended = []
     for number, event in enumerate(events):
         if event.isupper():
-            ends = marker.note_optimizer_step(ord(event), event)
+            ends = marker.count_and_check_optimizer_step(ord(event), event)
         elif event == "b":
-            ends = marker.note_backward_end()
+            ends = marker.count_and_check_backward_end()
         else:
-            ends = marker.note_model_call(ord(event)) | marker.note_module_call(event)
+            ends = marker.count_and_check_model_call(
+                ord(event)
+            ) | marker.count_and_check_module_call(event)
         if ends:
             ended.append(number)
     return ended
@@ -163,30 +165,30 @@ def test_the_last_of_a_round_ends_a_step(events, optimizers, ended):
 def test_a_script_that_trains_without_an_optimizer_ends_its_steps_with_backward_passes():
     marker = StepEndDetector("auto", None, lambda: 0)
     for _ in range(3):
-        marker.note_model_call(1)
-    assert marker.note_backward_end()
-    assert (marker.steps, marker.describe_rule()) == (1, "a backward pass")
+        marker.count_and_check_model_call(1)
+    assert marker.count_and_check_backward_end()
+    assert (marker.steps, marker.describe_step_end_rule()) == (1, "a backward pass")
 
 
 def test_backward_passes_before_the_first_optimizer_was_made_are_no_steps():
     marker = StepEndDetector("auto", None, lambda: len(made))
     made: list[str] = []
-    assert marker.note_backward_end()
+    assert marker.count_and_check_backward_end()
     made.append("D")
-    assert not marker.note_backward_end()
-    assert marker.note_optimizer_step(7, "SGD")
-    assert (marker.steps, marker.describe_rule()) == (1, "the optimizer's step")
+    assert not marker.count_and_check_backward_end()
+    assert marker.count_and_check_optimizer_step(7, "SGD")
+    assert (marker.steps, marker.describe_step_end_rule()) == (1, "the optimizer's step")
 
 
 def test_calls_before_the_first_optimizer_was_made_are_no_steps():
     made: list[str] = []
     marker = StepEndDetector("auto", None, lambda: len(made))
     for _ in range(2):
-        marker.note_model_call(1)
+        marker.count_and_check_model_call(1)
     assert marker.steps > 0
     made.append("D")
-    marker.note_model_call(1)
-    assert (marker.note_optimizer_step(7, "SGD"), marker.steps) == (True, 1)
+    marker.count_and_check_model_call(1)
+    assert (marker.count_and_check_optimizer_step(7, "SGD"), marker.steps) == (True, 1)
 
 
 def test_the_marker_asked_for_overrides():
@@ -208,10 +210,10 @@ def test_steps_never_outnumber_the_events_of_what_ends_them():
 
 def test_a_recording_is_whole_when_what_ends_the_step_spoke_once():
     marker = StepEndDetector("auto", None, lambda: 0)
-    marker.listen()
-    marker.note_model_call(1)
-    assert marker.note_model_call(1)
-    assert not marker.is_whole
-    marker.listen()
-    assert marker.note_model_call(1)
-    assert marker.is_whole
+    marker.reset_event_counts()
+    marker.count_and_check_model_call(1)
+    assert marker.count_and_check_model_call(1)
+    assert not marker.has_single_step
+    marker.reset_event_counts()
+    assert marker.count_and_check_model_call(1)
+    assert marker.has_single_step

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.launch.machine import tools
-from perfctl.orchestrator.launch.profilers.nsys import BUSY, WINDOW, remove_stale_lock
+from perfctl.orchestrator.launch.profilers.nsys import BUSY, WINDOW, remove_stale_nsys_lock
 from perfctl.records.ranges import parse_range_name
 from tests.launch.programs import run
 from tests.workloads.started import start
@@ -62,7 +62,7 @@ def under_nsys(folder, name):
         said = outcome.stderr.read_text()
         if not outcome.exit_code or not re.search(BUSY, said.encode()):
             break
-        remove_stale_lock()
+        remove_stale_nsys_lock()
     assert outcome.exit_code is not None
     export = "nsys export --type=sqlite --quiet=true --output=report.sqlite report.nsys-rep"
     start(folder, *export.split())

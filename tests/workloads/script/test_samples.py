@@ -19,10 +19,10 @@ def train(samples, given, passes, steps=3, optimizers=1):
     """``given``: for each step the inputs of its calls."""
     for step in range(steps):
         for x in given[step % len(given)]:
-            samples.note_model_call([x], grad=True)
+            samples.count_model_call([x], grad=True)
         for _ in range(passes):
-            samples.note_backward_pass()
-        samples.step_ended(True, optimizers)
+            samples.count_backward_pass()
+        samples.finish_step(True, optimizers)
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,8 @@ def test_one_tensor_given_twice_in_a_step_is_one_batch_unless_every_step_has_the
     train(samples, [[x, x] for x in steps], passes=2)
     assert stated(samples, 8) == ({}, [])
     samples, same = SampleCounter(), torch.ones(8, 4)
-    samples.note_model_call([same], grad=True)
-    samples.step_ended(False, 1)
+    samples.count_model_call([same], grad_enabled=True)
+    samples.finish_step(False, 1)
     train(samples, [[same, same]], passes=2)
     assert stated(samples, 8)[0] == {"samples_per_step": 16.0, "batches_per_step": 2.0}
 
@@ -77,7 +77,7 @@ def test_the_samples_of_a_step_are_those_that_the_model_received(
     shape, requested, samples, stated_shape
 ):
     facts, record = ScriptFacts(), WorkloadRecord("x.py", requested, None, None, None)
-    facts.note_call(torch.nn.Linear(shape[-1], 2), (shape,), 0)
+    facts.observe_model_call(torch.nn.Linear(shape[-1], 2), (shape,), 0)
     facts.fill_record(record)
     assert {summary.name: summary.value for summary in record.summaries} == samples
     assert record.environment.get("input_shape") == stated_shape
@@ -93,9 +93,9 @@ def test_a_closure_that_is_called_three_times_computes_the_same_batches(batches,
     for _ in range(3):
         data = [torch.ones(8, 4) for _ in range(batches)] if is_new else data
         for x in data * 3:
-            samples.note_model_call([x], grad=True)
-            samples.note_backward_pass()
-        samples.step_ended(True, 1, closure_calls=3)
+            samples.count_model_call([x], grad_enabled=True)
+            samples.count_backward_pass()
+        samples.finish_step(True, 1, closure_calls=3)
     expected = {"samples_per_step": 16.0, "batches_per_step": 2.0} if batches == 2 else {}
     assert stated(samples, 8) == (expected, [])
 
@@ -118,11 +118,11 @@ def test_several_optimizers_accumulate_only_if_all_models_are_called_in_each_pas
         alive = []
         for event in events:
             if event == "|":
-                samples.note_backward_pass()
+                samples.count_backward_pass()
             elif event == "_":
                 samples.note_optimizer_step()
             else:
                 alive.append(torch.ones(8, 4))
-                samples.note_model_call(alive[-1:], grad=True, model=ord(event))
-        samples.step_ended(True, 2)
+                samples.count_model_call(alive[-1:], grad_enabled=True, model=ord(event))
+        samples.finish_step(True, 2)
     assert stated(samples, 8) == (found, [])

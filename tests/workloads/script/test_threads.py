@@ -123,17 +123,19 @@ def test_the_thread_that_trains_leads_and_an_idle_or_ended_one_gives_way():
 
     def run(*events):
         thread = threading.Thread(
-            target=lambda: answers.extend(lead.counts_current_thread(**event) for event in events)
+            target=lambda: answers.extend(
+                lead.is_or_becomes_lead_thread(**event) for event in events
+            )
         )
         thread.start()
         thread.join()
 
     run({"called": True})
-    assert lead.counts_current_thread(called=True)  # the first has ended
+    assert lead.is_or_becomes_lead_thread(called=True)  # the first has ended
     assert taken == [True]
     run(*[{"called": True}] * (IDLE_AFTER + 1))
     assert answers == [True, *[False] * IDLE_AFTER, True]
-    assert lead.counts_current_thread(trains=True)
+    assert lead.is_or_becomes_lead_thread(trains=True)
     run({"called": True}, {"trains": True})
     assert answers[-2:] == [False, False]
     assert taken == [True, False, True]

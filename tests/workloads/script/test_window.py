@@ -12,9 +12,9 @@ pytest.importorskip("torch")
 BEGIN = """
 import os, threading, time
 from pathlib import Path
-from perfctl.workloads.script.run import watch_this_process
+from perfctl.workloads.script.run import start_watching_current_process
 os.environ["PERFCTL_START"] = str(time.monotonic())
-watch_this_process()
+start_watching_current_process()
 import torch
 model = torch.nn.Sequential(torch.nn.Linear(4, 2))
 sgd = torch.optim.SGD(model.parameters(), lr=0.1)

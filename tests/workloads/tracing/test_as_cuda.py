@@ -11,7 +11,7 @@ from perfctl.records.paper import GpuChoices
 from perfctl.workloads.tracing.as_cuda import (
     AttentionCall,
     choose_attention_kernel_and_reason,
-    count_scratch_bytes,
+    estimate_attention_backward_scratch_bytes,
 )
 from perfctl.workloads.tracing.recorder import trace_step
 
@@ -121,19 +121,23 @@ def test_backward_of_fused_attention_takes_scratch_for_the_sums_of_gradients():
     batch, heads, length, size = 2, 3, 100, 40
     half, single = (tensor(batch, heads, length, size, dtype=dtype) for dtype in (BF16, FP32))
     flash = "aten._scaled_dot_product_flash_attention_backward"
-    assert count_scratch_bytes(flash, (half,) * 4) == 4 * batch * heads * 128 * (64 + 1)
+    assert estimate_attention_backward_scratch_bytes(
+        flash, (half,) * 4
+    ) == 4 * batch * heads * 128 * (64 + 1)
     few = tensor(batch, 1, length, size, dtype=BF16)
     both = 2 * 2 * batch * heads * length * size
     assert (
-        count_scratch_bytes(flash, (half, half, few, few))
+        estimate_attention_backward_scratch_bytes(flash, (half, half, few, few))
         == 4 * batch * heads * 128 * (64 + 1) + both
     )
     efficient = "aten._scaled_dot_product_efficient_attention_backward"
-    assert count_scratch_bytes(efficient, (half,) * 4) == count_scratch_bytes(
-        efficient, (single,) * 4
-    )
-    assert count_scratch_bytes(efficient, (half,) * 4) == 4 * batch * heads * (length + 128 * 64)
-    assert count_scratch_bytes("aten.mm", (half, half)) == 0
+    assert estimate_attention_backward_scratch_bytes(
+        efficient, (half,) * 4
+    ) == estimate_attention_backward_scratch_bytes(efficient, (single,) * 4)
+    assert estimate_attention_backward_scratch_bytes(
+        efficient, (half,) * 4
+    ) == 4 * batch * heads * (length + 128 * 64)
+    assert estimate_attention_backward_scratch_bytes("aten.mm", (half, half)) == 0
 
 
 @pytest.mark.parametrize(

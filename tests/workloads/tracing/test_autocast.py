@@ -229,7 +229,9 @@ def test_no_operator_that_torch_casts_on_cuda_is_left_out():
     ours |= {f"torchvision::{name}" for name in ("nms", *autocast.IN_FLOAT32_AND_BACK.split())}
     key = torch._C.DispatchKey.AutocastCUDA
     cast = {
-        name for name in torch._C._dispatch_get_all_op_names() if autocast._is_cast_on_cuda(name)
+        name
+        for name in torch._C._dispatch_get_all_op_names()
+        if autocast._has_cuda_autocast_kernel(name)
     }
     assert key and cast - ours <= {"aten::_cudnn_rnn"}  # here lstm, gru and rnn as a whole
 

@@ -15,7 +15,7 @@ from perfctl.workloads.run.annotate import LayerRangeAnnotator
 from perfctl.workloads.tracing.composites import (
     COMPILED,
     INSTALLED,
-    run_compiled_functions_as_regions,
+    patch_compile_to_wrap_regions,
 )
 from perfctl.workloads.tracing.layers import ModuleNames
 from perfctl.workloads.tracing.recorder import Recorder
@@ -53,8 +53,10 @@ def test_a_compiled_model_is_one_range_and_is_compiled_once():
         model(value)
     assert len(compiles) == 1
     assert seen.events == [">model:forward", "<model:forward"]
-    assert [(gap.scope, gap.reason) for gap in annotator.gaps] == [("model", COMPILED)]
-    assert [gap.scope for gap in recorder.gaps] == ["model"]
+    assert [(gap.scope, gap.reason) for gap in annotator.compiled_region_gaps] == [
+        ("model", COMPILED)
+    ]
+    assert [gap.scope for gap in recorder.unrecorded_part_gaps] == ["model"]
 
 
 def test_a_scripted_model_is_one_range_with_its_backward():
@@ -63,7 +65,7 @@ def test_a_scripted_model_is_one_range_with_its_backward():
         model(torch.ones(1, 2)).sum().backward()
     assert seen.count()["model:forward"] == 1
     assert {name.partition(":")[0].partition(".")[0] for name in seen.count()} == {"model"}
-    assert [gap.scope for gap in annotator.gaps] == ["model"]
+    assert [gap.scope for gap in annotator.compiled_region_gaps] == ["model"]
     assert seen.open == []
 
 
@@ -74,15 +76,15 @@ def test_a_wrapper_that_the_script_does_not_name_goes_by_the_model_it_wraps():
     with LayerRangeAnnotator(seen, names=names):
         [torch.compile(model, backend="eager")][0](torch.ones(1, 2))  # a call without a name
     assert list(seen.count()) == ["Sequential:forward"]
-    assert names.name_of(model[0]) == "Sequential.0"
+    assert names.get_registered_name(model[0]) == "Sequential.0"
 
 
 def test_the_module_inside_a_parallel_wrapper_has_no_path_element_of_its_own():
     parallel = nn.DataParallel(nn.Sequential(nn.Linear(2, 2)))
     holds, names = Made(lambda self, x: x, parallel=parallel, module=nn.Linear(2, 2)), ModuleNames()
-    root = names.find_name(holds, None)
-    assert names.name_of(holds.parallel.module[0]) == f"{root}.parallel.0"
-    assert names.name_of(holds.module) == f"{root}.module"
+    root = names.find_or_assign_name(holds, None)
+    assert names.get_registered_name(holds.parallel.module[0]) == f"{root}.parallel.0"
+    assert names.get_registered_name(holds.module) == f"{root}.module"
 
 
 def test_a_name_that_profilers_would_change_is_written_so_that_none_does():
@@ -90,8 +92,8 @@ def test_a_name_that_profilers_would_change_is_written_so_that_none_does():
         nn.ModuleDict({'gr\u00f6\u00dfe "x"\n': nn.Linear(2, 2), "c:d@[e]": nn.Linear(2, 2)}),
         ModuleNames(),
     )
-    root = names.find_name(odd, None)
-    assert [names.name_of(module) for module in odd.values()] == [
+    root = names.find_or_assign_name(odd, None)
+    assert [names.get_registered_name(module) for module in odd.values()] == [
         f"{root}.grU+00F6U+00DFe U+0022xU+0022U+000A",
         f"{root}.c:d@[e]",
     ]
@@ -99,7 +101,7 @@ def test_a_name_that_profilers_would_change_is_written_so_that_none_does():
 
 def test_a_module_compiled_in_place_is_one_range_compiled_once_and_others_keep_theirs():
     compiles, backend = counting()
-    undo = run_compiled_functions_as_regions()
+    undo = patch_compile_to_wrap_regions()
     try:
         model = nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.Tanh()), nn.Linear(2, 2))
         model[0].compile(backend=backend)
@@ -114,12 +116,12 @@ def test_a_module_compiled_in_place_is_one_range_compiled_once_and_others_keep_t
     model(value)
     assert len(compiles) == 1
     assert list(seen.count()) == ["model:forward", "model.0:forward", "model.1:forward"]
-    assert [gap.scope for gap in annotator.gaps] == ["model.0"]
+    assert [gap.scope for gap in annotator.compiled_region_gaps] == ["model.0"]
     assert not INSTALLED
 
 
 def test_an_exception_in_a_compiled_function_leaves_the_hooks_in_place():
-    undo = run_compiled_functions_as_regions()
+    undo = patch_compile_to_wrap_regions()
 
     @torch.compile(backend="eager")
     def fails(value: Tensor) -> Tensor:
@@ -223,7 +225,7 @@ def test_a_recorder_without_a_model_names_work_outside_of_torch():
 def test_a_compiled_function_is_unknown_work_and_flex_attention_is_counted():
     flex_attention = pytest.importorskip("torch.nn.attention.flex_attention").flex_attention
     query = torch.ones(2, 3, 16, 8)
-    undo = run_compiled_functions_as_regions()
+    undo = patch_compile_to_wrap_regions()
     try:
         square = torch.compile(lambda x: x @ x.mT, backend="eager")
         models = Made(lambda self, x: square(x)), Made(lambda self, x: flex_attention(x, x, x))

@@ -84,12 +84,12 @@ def test_a_replica_goes_by_its_originals_name():
     model = nn.Sequential(nn.Linear(2, 2))
     names = ModuleNames(model)
     replica = model[0]._replicate_for_data_parallel()
-    assert names.find_name(replica, None) == "0"
+    assert names.find_or_assign_name(replica, None) == "0"
 
 
 def test_names_keep_nothing_of_the_script_alive():
     names, model = ModuleNames(), nn.Linear(2, 2)
-    names.find_name(model, None)
+    names.find_or_assign_name(model, None)
     gone = weakref.ref(model)
     del model
     assert gone() is None

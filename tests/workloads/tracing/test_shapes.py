@@ -180,4 +180,4 @@ def test_what_depends_on_data_is_named():
     model = Made(lambda self, x: x[x > 0].sum() + float(x.sum().item()))
     with Recorder(model) as recorder:
         model(torch.ones(3))
-    assert "aten._local_scalar_dense" in recorder.data_dependent
+    assert "aten._local_scalar_dense" in recorder.data_dependent_operators

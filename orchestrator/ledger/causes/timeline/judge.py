@@ -11,20 +11,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from perfctl.orchestrator.estimate.flops.engine import apply_formula
+from perfctl.orchestrator.estimate.flops.engine import compute_work_by_formula
 from perfctl.orchestrator.ledger.causes.rule import (
     format_share,
-    format_with_prefix,
+    format_with_si_prefix,
 )
 from perfctl.orchestrator.ledger.causes.timeline.kernels import (
     detect_cast_storm,
-    detect_kernel_chains,
+    detect_fusable_kernel_chains,
     detect_unused_tensor_cores,
 )
 from perfctl.orchestrator.ledger.causes.timeline.records import (
     RunVerdict,
     Timeline,
-    build_step_timeline,
+    build_busiest_gpu_timeline,
     format_ns,
 )
 from perfctl.orchestrator.ledger.usage.intervals import (
@@ -133,7 +133,7 @@ def detect_recomputed_operators(run: Run) -> RunVerdict | None:
     repeated_flops: dict[str, int] = defaultdict(int)
     once = 0
     for op in run.report.ops:
-        flops = 2 * op.calls * sum(part.macs or 0 for part in apply_formula(op) or ())
+        flops = 2 * op.calls * sum(part.macs or 0 for part in compute_work_by_formula(op) or ())
         is_backward = op.direction in ("backward", "recompute")
         if is_backward and op.op in FORWARDS and (op.op, op.inputs) in shapes:
             repeated_flops[op.layer] += flops
@@ -145,7 +145,8 @@ def detect_recomputed_operators(run: Run) -> RunVerdict | None:
         return None
     text = (
         "Recomputation: operators of forward run again in backward with the same shapes, at "
-        f"least {format_with_prefix(flops)}FLOP ({format_share(share)} more than the estimate of "
+        f"least {format_with_si_prefix(flops)}FLOP ({format_share(share)} more than the "
+        f"estimate of "
         "forward and backward without them), mostly in "
         f"{max(repeated_flops, key=lambda layer: repeated_flops[layer])}"
     )
@@ -174,7 +175,7 @@ def detect_exposed_communication(timeline: Timeline) -> RunVerdict | None:
     if not collectives:
         return None
     activity = RankActivity(timeline.kernels, (), collectives)
-    share = activity.exposed_ns / timeline.total_ns
+    share = activity.exposed_communication_ns / timeline.measured_wall_ns
     # with no other kernel the report shows a part of the step
     if share < WORK_SHARE_MIN or not activity.computing:
         return None
@@ -184,9 +185,11 @@ def detect_exposed_communication(timeline: Timeline) -> RunVerdict | None:
     rank = "one rank" if report.rank is None else f"rank {report.rank}"
     text = (
         f"Exposed communication ({rank}): for {format_share(share)} of the "
-        f"{format_ns(timeline.total_ns)} of {timeline.measured_span_text}, the GPU runs only "
+        f"{format_ns(timeline.measured_wall_ns)} of {timeline.measured_span_text}, the GPU "
+        f"runs only "
         "collectives "
-        f"({format_ns(activity.exposed_ns)} of {format_ns(activity.communication.total_ns)} "
+        f"({format_ns(activity.exposed_communication_ns)} of "
+        f"{format_ns(activity.communication.total_ns)} "
         f"of collectives; mostly {max(by_name, key=lambda name: by_name[name])}). This includes "
         "waiting for other ranks"
     )
@@ -210,13 +213,14 @@ def detect_launch_bound(timeline: Timeline) -> RunVerdict | None:
     kernels = timeline.kernels
     if 2 * len(select_graph_kernels(kernels)) >= len(kernels):
         return None
-    gaps = _find_launch_gaps(timeline)
-    idle, share = sum(gaps), sum(gaps) / timeline.total_ns
+    gaps = _measure_launch_gaps_ns(timeline)
+    idle, share = sum(gaps), sum(gaps) / timeline.measured_wall_ns
     too_few = len(kernels) < LAUNCHES_MIN * len(timeline.pieces) or 2 * len(gaps) < len(kernels)
     if share < LAUNCH_GAPS_SHARE_MIN or too_few:
         return None
     text = (
-        f"Launch bound: of the {format_ns(timeline.total_ns)} of {timeline.measured_span_text}, "
+        f"Launch bound: of the {format_ns(timeline.measured_wall_ns)} of "
+        f"{timeline.measured_span_text}, "
         f"{format_ns(idle)} ({format_share(share)}) is idle in gaps of "
         f"{QUEUED_NS / 1000:g} to {LAUNCH_NS / 1000:g} µs between {len(kernels):,} kernels, which "
         "suggests that each ends before the host launches the next. A CUDA graph would save at "
@@ -235,7 +239,7 @@ def detect_launch_bound(timeline: Timeline) -> RunVerdict | None:
     )
 
 
-def _find_launch_gaps(timeline: Timeline) -> list[int]:
+def _measure_launch_gaps_ns(timeline: Timeline) -> list[int]:
     """Return lengths of the unexplained gaps that are launches, in ns; what follows a copy to the
     host is the wait of ``detect_host_syncs``."""
     to_host = {get_end_ns(copy) for copy in timeline.copies if copy.kind == "DtoH"}
@@ -252,10 +256,10 @@ def _find_launch_gaps(timeline: Timeline) -> list[int]:
         busy = Intervals.make_from_items([*piece.kernels, *within])
         gaps += [
             end - start
-            for start, end in busy.find_gaps(*busy.first_start_and_last_end)
+            for start, end in busy.find_uncovered_gaps(*busy.first_start_and_last_end)
             if QUEUED_NS < end - start <= LAUNCH_NS
             and start not in to_host
-            and timeline.explained.measure_within(start, end) < (end - start) / 2
+            and timeline.explained.measure_covered_ns(start, end) < (end - start) / 2
         ]
     return gaps
 
@@ -279,16 +283,16 @@ def detect_host_syncs(timeline: Timeline) -> RunVerdict | None:
     nothing while the GPU works. If several calls precede one kernel, the last one counts.
     """
     syncs = sorted(_find_sync_calls(timeline), key=lambda sync: sync.done)
-    gaps = _find_idle_by_sync(timeline, syncs)
+    gaps = _measure_idle_ns_after_syncs(timeline, syncs)
     idle = sum(gaps.values())
-    share = idle / timeline.total_ns
+    share = idle / timeline.measured_wall_ns
     if share < HOST_WAIT_SHARE_MIN:
         return None
     most = Counter(sync.what for sync in syncs).most_common(2)
     often = " and ".join(f"{name}, {pluralize_count(count, 'time')}" for name, count in most)
     frames: dict[str, int] = defaultdict(int)
     for index, ns in gaps.items():
-        if (frame := find_user_frame(syncs[index].call.stack)) is not None:
+        if (frame := find_innermost_user_frame(syncs[index].call.stack)) is not None:
             frames[frame] += ns
     if frames:
         location = f"The main place is {max(frames, key=lambda frame: frames[frame])}"
@@ -300,7 +304,8 @@ def detect_host_syncs(timeline: Timeline) -> RunVerdict | None:
     text = (
         f"Host sync: in {timeline.measured_span_text}, the host waits for the GPU in {often}, "
         f"{format_ns(waited)} in total. The GPU is then idle until the next launch, "
-        f"{format_ns(idle)} in total, {format_share(share)} of {format_ns(timeline.total_ns)}. "
+        f"{format_ns(idle)} in total, {format_share(share)} of "
+        f"{format_ns(timeline.measured_wall_ns)}. "
         f"{location}"
     )
     todos = dict.fromkeys(sync.todo for sync in syncs if sync.what in dict(most))
@@ -308,7 +313,7 @@ def detect_host_syncs(timeline: Timeline) -> RunVerdict | None:
     return RunVerdict("host sync", text, share, "the time of the steps", todo, step_share=share)
 
 
-def _find_idle_by_sync(timeline: Timeline, syncs: Sequence[SyncCall]) -> dict[int, int]:
+def _measure_idle_ns_after_syncs(timeline: Timeline, syncs: Sequence[SyncCall]) -> dict[int, int]:
     """Return index of a call, the last one before a kernel -> ns from the end of what it waited for
     to that kernel."""
     if not syncs:
@@ -325,7 +330,7 @@ def _find_idle_by_sync(timeline: Timeline, syncs: Sequence[SyncCall]) -> dict[in
     return {index: ns for index, ns in gaps.items() if ns <= LONGEST_NS}
 
 
-def find_user_frame(stack: str | None) -> str | None:
+def find_innermost_user_frame(stack: str | None) -> str | None:
     """Return the innermost frame that is not PyTorch's own: "train.py(12): step"; None without
     one."""
     for frame in (stack or "").splitlines():
@@ -346,7 +351,7 @@ def _find_sync_calls(timeline: Timeline) -> Iterator[SyncCall]:
     if not calls:
         return
     operators = [call for call in calls if call.name in READING]
-    reads = _match_host_copies(timeline, operators)
+    reads = _match_host_copies_with_operators(timeline, operators)
     for copy, call in reads:
         yield SyncCall(call, READING[call.name], READ_TODO, get_end_ns(copy))
     ends = sorted([*map(get_end_ns, timeline.kernels), *map(get_end_ns, timeline.copies)])
@@ -365,7 +370,7 @@ def _find_sync_calls(timeline: Timeline) -> Iterator[SyncCall]:
             yield _build_sync_call(call, outer, copy_at.get(ends[last]), ends[last])
 
 
-def _match_host_copies(
+def _match_host_copies_with_operators(
     timeline: Timeline, operators: Iterable[OpCall]
 ) -> list[tuple[Copy, OpCall]]:
     """Return copies to the host, each with the innermost operator around it."""
@@ -403,19 +408,19 @@ TIMELINE_VERDICTS: tuple[Callable[[Timeline], RunVerdict | None], ...] = (
     detect_host_syncs,
     detect_exposed_communication,
     detect_cast_storm,
-    detect_kernel_chains,
+    detect_fusable_kernel_chains,
     detect_unused_tensor_cores,
 )
 """All rules about kernels in time. A new one is a function and a name here."""
 
 
-def detect_run_verdicts(usage: RunUsage) -> tuple[RunVerdict, ...]:
+def detect_run_timeline_verdicts(usage: RunUsage) -> tuple[RunVerdict, ...]:
     """Return the verdicts of one run, the largest share first; none under ncu, which runs kernels
     one by one, and of failed runs."""
     run = usage.run
     if run.status == "failed":
         return ()
-    of_run = build_step_timeline(usage)
+    of_run = build_busiest_gpu_timeline(usage)
     verdicts = [rule(of_run) for rule in TIMELINE_VERDICTS] if of_run is not None else []
     fired = [
         verdict for verdict in (*verdicts, detect_recomputed_operators(run)) if verdict is not None
@@ -423,7 +428,7 @@ def detect_run_verdicts(usage: RunUsage) -> tuple[RunVerdict, ...]:
     return tuple(sorted(fired, key=lambda verdict: -verdict.share))
 
 
-def pick_worst_verdicts(runs: RunVerdicts) -> list[tuple[RunVerdict, Run]]:
+def pick_largest_verdict_per_rule(runs: RunVerdicts) -> list[tuple[RunVerdict, Run]]:
     """Return the verdict of each rule with the largest share, and its run."""
     largest: dict[str, tuple[RunVerdict, Run]] = {}
     for run, verdicts in runs:

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 from perfctl.orchestrator.counts.hardware import machines
 from perfctl.orchestrator.counts.kernels.names import recognise_family, recognise_kernel
-from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_names
+from perfctl.orchestrator.counts.kernels.short_names import shorten_kernel_names_uniquely
 from perfctl.orchestrator.ledger.causes.rule import (
     format_share,
-    format_with_prefix,
+    format_with_si_prefix,
 )
 from perfctl.orchestrator.ledger.causes.timeline.records import (
     RunVerdict,
@@ -113,7 +113,7 @@ def detect_cast_storm(timeline: Timeline) -> RunVerdict | None:
         cast
         for call in timeline.run.report.waiting_calls
         if call.name == "aten::copy_" and call.device_ns and call.step in steps
-        if (cast := parse_cast(call)) is not None
+        if (cast := parse_float_cast(call)) is not None
     ]
     names = tuple(
         name
@@ -124,7 +124,7 @@ def detect_cast_storm(timeline: Timeline) -> RunVerdict | None:
     by_name = sum_durations_ns(kernels)
     by_call = sum(cast.took for cast in casts)
     took, count = (by_call, len(casts)) if by_call > by_name else (by_name, len(kernels))
-    share = took / timeline.kernel_ns
+    share = took / timeline.kernel_time_sum_ns
     if share < PASSES_SHARE_MIN:
         return None
     text = (
@@ -137,7 +137,7 @@ def detect_cast_storm(timeline: Timeline) -> RunVerdict | None:
         for cast in casts:
             pairs[f"{cast.source} to {cast.target}"] += cast.took
         text += (
-            f" and moves {format_with_prefix(sum(cast.moved for cast in casts))}B, most of it "
+            f" and moves {format_with_si_prefix(sum(cast.moved for cast in casts))}B, most of it "
             f"{max(pairs, key=lambda pair: pairs[pair])}"
         )
     return RunVerdict(
@@ -147,7 +147,7 @@ def detect_cast_storm(timeline: Timeline) -> RunVerdict | None:
         "the kernel time",
         f"{CAST_TODO}.",
         kernels=names,
-        step_share=took / timeline.total_ns,
+        step_share=took / timeline.measured_wall_ns,
     )
 
 
@@ -160,7 +160,7 @@ class TypeCast(NamedTuple):
     """ns on the GPU."""
 
 
-def parse_cast(call: OpCall) -> TypeCast | None:
+def parse_float_cast(call: OpCall) -> TypeCast | None:
     """Return what a call of aten::copy_(target, source) converts; None if both have one type, or
     one is no float type."""
     try:
@@ -175,7 +175,7 @@ def parse_cast(call: OpCall) -> TypeCast | None:
     return TypeCast(before, after, elements * (SIZES[source] + SIZES[target]), call.device_ns or 0)
 
 
-def detect_kernel_chains(timeline: Timeline) -> RunVerdict | None:
+def detect_fusable_kernel_chains(timeline: Timeline) -> RunVerdict | None:
     """Return consecutive kernels of a stream that are elementwise, casts or normalization and work
     on the same number of elements.
 
@@ -183,11 +183,11 @@ def detect_kernel_chains(timeline: Timeline) -> RunVerdict | None:
     write and a read. The share is an upper bound: the time of a chain without its longest kernel,
     over the kernel time.
     """
-    fused = list(_list_kernel_chains(timeline))
+    fused = list(_list_fusable_kernel_chains(timeline))
     kernels = [kernel for chain in fused for kernel in chain]
     longest = sum(max(kernel.duration_ns or 0 for kernel in chain) for chain in fused)
     took = sum_durations_ns(kernels)
-    share = (took - longest) / timeline.kernel_ns
+    share = (took - longest) / timeline.kernel_time_sum_ns
     if share < PASSES_SHARE_MIN:
         return None
     passes = len(kernels) - len(fused)
@@ -195,18 +195,19 @@ def detect_kernel_chains(timeline: Timeline) -> RunVerdict | None:
         size
         for chain in fused
         for kernel in chain[:-1]
-        if (size := bound_written_bytes(kernel)) is not None
+        if (size := compute_min_elementwise_write_bytes(kernel)) is not None
     ]
     text = (
         f"Memory-bound chains: {pluralize_count(len(fused), 'chain')} of {len(kernels):,} "
         "elementwise and "
-        f"normalization kernels take {format_share(took / timeline.kernel_ns)} of the kernel time "
+        f"normalization kernels take {format_share(took / timeline.kernel_time_sum_ns)} of "
+        f"the kernel time "
         f"({format_ns(took)}). Each kernel may read the output of the previous one. Fusion "
         f"would save {pluralize_count(passes, 'pass')} over memory"
     )
     if sizes:
         which = "" if len(sizes) == passes else f" ({len(sizes):,} of known size)"
-        text += f": at least {format_with_prefix(2 * sum(sizes))}B less traffic{which}"
+        text += f": at least {format_with_si_prefix(2 * sum(sizes))}B less traffic{which}"
     return RunVerdict(
         "memory-bound chain",
         f"{text}, and at most {format_share(share)} of the kernel time",
@@ -215,11 +216,11 @@ def detect_kernel_chains(timeline: Timeline) -> RunVerdict | None:
         f"{CHAIN_TODO}.",
         "plausible",
         sort_names_by_time(kernels),
-        (took - longest) / timeline.total_ns,
+        (took - longest) / timeline.measured_wall_ns,
     )
 
 
-def _list_kernel_chains(timeline: Timeline) -> Iterator[list[Kernel]]:
+def _list_fusable_kernel_chains(timeline: Timeline) -> Iterator[list[Kernel]]:
     copied: dict[int | None, list[int]] = {}
     for piece in timeline.pieces:
         for stream, kernels in group_by(piece.kernels, attrgetter("stream")).items():
@@ -228,39 +229,47 @@ def _list_kernel_chains(timeline: Timeline) -> Iterator[list[Kernel]]:
                 copies = (copy for copy in timeline.copies if copy.stream in (None, stream))
                 copied[stream] = sorted(map(get_start_ns, copies))
             for kernel in kernels:
-                if chain and not _can_read_output(chain[-1], kernel, copied[stream]):
+                if chain and not _may_consume_kernel_output(chain[-1], kernel, copied[stream]):
                     if len(chain) > 1:
                         yield chain
                     chain = []
                 is_long = (kernel.duration_ns or 0) >= SMALL_NS
-                if is_long and _can_join_chain(kernel.name) and kernel.direction != "optimizer":
+                if (
+                    is_long
+                    and _is_fusable_kernel_name(kernel.name)
+                    and kernel.direction != "optimizer"
+                ):
                     chain.append(kernel)
             if len(chain) > 1:
                 yield chain
 
 
 @lru_cache(maxsize=16384)
-def _can_join_chain(name: str) -> bool:
+def _is_fusable_kernel_name(name: str) -> bool:
     return recognise_family(name) in _LINKS and not _NO_LINK.search(name)
 
 
-def _can_read_output(before: Kernel, after: Kernel, copies: Sequence[int]) -> bool:
+def _may_consume_kernel_output(
+    before: Kernel, after: Kernel, copy_starts_ns: Sequence[int]
+) -> bool:
     """Return whether ``after`` may read what ``before`` wrote, by their sizes; if a grid states
     none, by their times. Not if the stream waited longer than a launch takes, or a copy started in
     between. ``copies``: when those of the stream started, ascending."""
-    if not _can_join_chain(after.name) or (after.duration_ns or 0) < SMALL_NS:
+    if not _is_fusable_kernel_name(after.name) or (after.duration_ns or 0) < SMALL_NS:
         return False
     end, start = get_end_ns(before), get_start_ns(after)
-    if start - end > WAIT_NS or bisect_left(copies, end) < bisect_left(copies, start):
+    if start - end > WAIT_NS or bisect_left(copy_starts_ns, end) < bisect_left(
+        copy_starts_ns, start
+    ):
         return False
     low, high = sorted((before.duration_ns or 1, after.duration_ns or 1))
     if high > ALIKE * low:
         return False
-    sizes = bound_elements(before), bound_elements(after)
+    sizes = compute_max_elementwise_elements(before), compute_max_elementwise_elements(after)
     return None in sizes or sizes[0] == sizes[1]
 
 
-def bound_elements(kernel: Kernel) -> int | None:
+def compute_max_elementwise_elements(kernel: Kernel) -> int | None:
     """Return the most elements that the blocks of an elementwise kernel of PyTorch hold at 4 per
     thread (newer versions: up to 16); None for other kernels."""
     if kernel.grid_x is None or "elementwise_kernel" not in kernel.name:
@@ -270,10 +279,10 @@ def bound_elements(kernel: Kernel) -> int | None:
     return kernel.grid_x * (kernel.grid_y or 1) * (kernel.grid_z or 1) * of_block
 
 
-def bound_written_bytes(kernel: Kernel) -> int | None:
+def compute_min_elementwise_write_bytes(kernel: Kernel) -> int | None:
     """Return the bytes that an elementwise kernel of PyTorch writes, at least: all blocks but the
     last, in the smallest type that its name has; None for other kernels."""
-    elements, types = bound_elements(kernel), _TYPE.findall(kernel.name)
+    elements, types = compute_max_elementwise_elements(kernel), _TYPE.findall(kernel.name)
     if elements is None or not types or kernel.grid_x is None:
         return None
     of_block = elements // (kernel.grid_x * (kernel.grid_y or 1) * (kernel.grid_z or 1))
@@ -306,53 +315,58 @@ def detect_unused_tensor_cores(timeline: Timeline) -> RunVerdict | None:
         kernels = [
             kernel
             for kernel in timeline.kernels
-            if (kernel.duration_ns or 0) >= SMALL_NS and _is_cuda_core_product(kernel.name, math)
+            if (kernel.duration_ns or 0) >= SMALL_NS
+            and _is_cuda_core_gemm_or_conv(kernel.name, math)
         ]
         took = sum_durations_ns(kernels)
-        if took / timeline.kernel_ns >= CUDA_CORES_SHARE_MIN:
-            tensor = find_faster_tensor_cores(timeline.run, timeline.device, math)
+        if took / timeline.kernel_time_sum_ns >= CUDA_CORES_SHARE_MIN:
+            tensor = find_faster_tensor_core_precision(timeline.run, timeline.device, math)
             if tensor is not None:
-                return _build_unused_verdict(timeline, math, kernels, took, tensor)
+                return _build_unused_tensor_cores_verdict(timeline, math, kernels, took, tensor)
     return None
 
 
 @lru_cache(maxsize=16384)
-def _is_cuda_core_product(kernel: str, math: str) -> bool:
+def _is_cuda_core_gemm_or_conv(kernel_name: str, math_dtype: str) -> bool:
     """Return whether a kernel computes a product of that type on the CUDA cores, by its name."""
-    name = recognise_kernel(kernel)
+    name = recognise_kernel(kernel_name)
     return (
         name.family in _FAMILIES
         and name.role == "main"
         and name.tensor_core is False
-        and name.math == math
-        and not _BY_MEMORY.search(kernel)
+        and name.math == math_dtype
+        and not _BY_MEMORY.search(kernel_name)
     )
 
 
-def _build_unused_verdict(
-    timeline: Timeline, math: str, kernels: Sequence[Kernel], took: float, tensor: TensorCoreGain
+def _build_unused_tensor_cores_verdict(
+    timeline: Timeline,
+    math_dtype: str,
+    kernels: Sequence[Kernel],
+    kernels_ns: float,
+    tensor_core_gain: TensorCoreGain,
 ) -> RunVerdict:
-    share = took / timeline.kernel_ns
+    share = kernels_ns / timeline.kernel_time_sum_ns
     names = sort_names_by_time(kernels)
-    kind = "TF32" if tensor.precision == "tf32" else tensor.precision
+    kind = "TF32" if tensor_core_gain.precision == "tf32" else tensor_core_gain.precision
     peaks = ""
-    if tensor.peaks is not None:
-        fast, plain = tensor.peaks
+    if tensor_core_gain.peaks is not None:
+        fast, plain = tensor_core_gain.peaks
         peaks = f" ({fast / 1e12:.3g} TFLOP/s against {plain / 1e12:.3g})"
     text = (
-        f"Unused tensor cores: convolutions and GEMMs in {math} on the CUDA cores of the "
-        f"{tensor.device} take "
-        f"{format_share(share)} of the kernel time ({format_ns(took)}, "
+        f"Unused tensor cores: convolutions and GEMMs in {math_dtype} on the CUDA cores of the "
+        f"{tensor_core_gain.device} take "
+        f"{format_share(share)} of the kernel time ({format_ns(kernels_ns)}, "
         f"{pluralize_count(len(kernels), 'launch')}), "
-        f"mostly in {shorten_kernel_names(names[:1])[names[0]]}. Its tensor cores have "
-        f"{tensor.ratio:.3g} times that peak in {kind}{peaks}, which would save at most "
-        f"{format_share(share * (1 - 1 / tensor.ratio))} of the kernel time"
+        f"mostly in {shorten_kernel_names_uniquely(names[:1])[names[0]]}. Its tensor cores have "
+        f"{tensor_core_gain.ratio:.3g} times that peak in {kind}{peaks}, which would save at most "
+        f"{format_share(share * (1 - 1 / tensor_core_gain.ratio))} of the kernel time"
     )
     environment = timeline.run.report.environment
     flags = [name for name in ("tf32_matmul", "tf32_conv") if environment.get(name) == "off"]
-    if math == "fp32" and flags:
+    if math_dtype == "fp32" and flags:
         text += f". The run recorded {' and '.join(flags)} as off"
-    todo = _HALVES_TODO if math == "fp16" else _TODO[tensor.precision]
+    todo = _HALVES_TODO if math_dtype == "fp16" else _TODO[tensor_core_gain.precision]
     return RunVerdict(
         "unused tensor cores",
         text,
@@ -360,15 +374,17 @@ def _build_unused_verdict(
         "the kernel time",
         f"{todo}.",
         kernels=names,
-        step_share=took * (1 - 1 / tensor.ratio) / timeline.total_ns,
+        step_share=kernels_ns * (1 - 1 / tensor_core_gain.ratio) / timeline.measured_wall_ns,
     )
 
 
-def find_faster_tensor_cores(run: Run, index: int, math: str) -> TensorCoreGain | None:
+def find_faster_tensor_core_precision(
+    run: Run, device_index: int, math_dtype: str
+) -> TensorCoreGain | None:
     """Return the first of tf32, bf16, fp16 that is faster than the CUDA cores of the device by
     ``FASTER``; None without one."""
     device = next(
-        (device for device in run.devices if device.index == index),
+        (device for device in run.devices if device.index == device_index),
         next(iter(run.devices), None),
     )
     if device is None or device.name is None:
@@ -377,17 +393,17 @@ def find_faster_tensor_cores(run: Run, index: int, math: str) -> TensorCoreGain 
     rates: Mapping[str, float | None]
     if gpu is not None and not gpu.capability.startswith("gfx"):
         by_path = machines.compute_peak_flops(gpu)
-        plain = by_path.get(math)
+        plain = by_path.get(math_dtype)
         rates = {precision: by_path.get(f"tensor {precision}") for precision in _TODO}
     else:
         capability = device.compute_capability or ""
-        chip = machines.find_architecture(device.compute_capability)
+        chip = machines.find_architecture_by_capability(device.compute_capability)
         # of compute capability 7.5 are chips without tensor cores (GTX 16)
         if gpu is not None or chip is None or capability == "7.5" or capability.startswith("gfx"):
             return None
-        plain = chip.fp32 if math == "fp32" else chip.fp16
+        plain = chip.fp32 if math_dtype == "fp32" else chip.fp16
         rates = {precision: chip.tensor.get(precision) for precision in _TODO}
-    for precision in ("fp16",) if math == "fp16" else tuple(_TODO):
+    for precision in ("fp16",) if math_dtype == "fp16" else tuple(_TODO):
         rate = rates[precision]
         if rate and plain and rate / plain >= FASTER:
             peaks = (rate, plain) if gpu is not None else None

@@ -77,12 +77,12 @@ class Timeline:
         return [kernel for piece in self.pieces for kernel in piece.kernels]
 
     @property
-    def total_ns(self) -> int:
+    def measured_wall_ns(self) -> int:
         """Of all steps together, in ns; never 0."""
         return max(self.window_ns or sum(piece.end - piece.start for piece in self.pieces), 1)
 
     @cached_property
-    def kernel_ns(self) -> float:
+    def kernel_time_sum_ns(self) -> float:
         """Durations of all kernels, added up; never 0."""
         return sum_durations_ns(self.kernels) or 1.0
 
@@ -94,7 +94,7 @@ class Timeline:
         return name if self.window_ns else f"{name} (first to last kernel)"
 
 
-def build_step_timeline(usage: RunUsage) -> Timeline | None:
+def build_busiest_gpu_timeline(usage: RunUsage) -> Timeline | None:
     """Return the kernels of the GPU that has the most; None under ncu, and where a kernel has no
     start or no duration.
 

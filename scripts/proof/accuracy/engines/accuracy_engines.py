@@ -29,7 +29,7 @@ from publish_engines import LeftOut, all_left_out, chip, learn, product, spread_
 
 from perfctl.orchestrator.counts.hardware.machines import find_device
 from perfctl.orchestrator.predict import generation
-from perfctl.orchestrator.predict.cost import Span, compute_step_over_link
+from perfctl.orchestrator.predict.cost import Span, compute_step_with_allreduce
 
 FILE = "datasets/neusight/summary/summary.csv"
 AIM = 0.15
@@ -163,7 +163,7 @@ def _inside(every: Sequence[Row], given: Sequence[Row], found: LeftOut, name: st
     rest = replace(fit, devices=tuple(one for one in fit.devices if one != name), spread=spread)
     held = 0
     for row in given:
-        width = generation.compute_engine_interval(rest, row.machine, row.kind == "first")
+        width = generation.compute_engine_interval_factor(rest, row.machine, row.kind == "first")
         held += row.seconds / width <= predicted[row.id] <= row.seconds * width
     return f"{held} of {len(given)}"
 
@@ -176,7 +176,7 @@ def whole_steps(shared: Path, traces: Path) -> bool:
     from published_rows import rows as step_rows
 
     from perfctl.orchestrator.predict import published
-    from perfctl.orchestrator.predict.step_parts import compute_step_floor
+    from perfctl.orchestrator.predict.step_parts import compute_step_floor_seconds
 
     every = step_rows(shared, traces)
     with (shared / FILE).open(encoding="utf-8", newline="") as file:
@@ -187,7 +187,7 @@ def whole_steps(shared: Path, traces: Path) -> bool:
         rest = [row for row in taught if chip_of(row) != name]
         fit = as_published(learn_steps(rest, made), rest, {}, NO_SPREAD)
         new |= {
-            id(row): published.predict_gpu_seconds(fit, row.case, row.machine)
+            id(row): published.predict_device_step_seconds(fit, row.case, row.machine)
             for row in mine
             if chip_of(row) == name
         }
@@ -206,7 +206,7 @@ def whole_steps(shared: Path, traces: Path) -> bool:
         given = [row for row in mine if chosen(row)]
         measured = [row.seconds for row in given]
         others = (
-            errors([compute_step_floor(row.case, row.machine) for row in given], measured),
+            errors([compute_step_floor_seconds(row.case, row.machine) for row in given], measured),
             gmacs([row.case.forward_macs_of_batch for row in given], measured),
             errors([row.neusight or 0.0 for row in given], measured),
             _known(errors([by_seconds[row.seconds] for row in given], measured)),
@@ -248,7 +248,7 @@ def _data_parallel(
         ]
         if row["option"] == "dp4" and alike and machine.board is not None:
             step, gpu = new[id(alike[0])], machine.board.gpu
-            whole = compute_step_over_link(
+            whole = compute_step_with_allreduce(
                 Span(step, step, step), alike[0].case.parameters, 4, gpu.link_gbs, gpu.link
             )
             predicted.append(whole.step.value)
@@ -297,7 +297,7 @@ def trained(traces: Path) -> None:
                     facts["parameters"],
                 )
                 one, seconds = (
-                    published.predict_published_step(
+                    published.predict_step_by_published_fit(
                         published.load_shipped_fit("gpu"), case, machine
                     ),
                     1024 * batch / float(row["value"]),

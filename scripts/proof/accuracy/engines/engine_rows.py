@@ -72,7 +72,7 @@ def step(
 ) -> GenerationStepWork:
     """What a step does; ``tokens`` of each sequence go in, the last of which meets
     ``context`` tokens."""
-    item, prefill = generation.get_weight_bytes(precision), tokens > 1
+    item, prefill = generation.get_bytes_per_layer_weight(precision), tokens > 1
     kept = batch * shape.layers * 2 * shape.cached * item
     return GenerationStepWork(
         prefill,
@@ -129,7 +129,7 @@ class Row:
         """Seconds, as the row counts them."""
         return self._sum(
             *(
-                generation.predict_engine_seconds(costs, work, self.precision, self.machine)
+                generation.predict_engine_step_seconds(costs, work, self.precision, self.machine)
                 for work in self.steps()
             )
         )
@@ -137,7 +137,7 @@ class Row:
     def floor(self) -> float:
         return self._sum(
             *(
-                generation.compute_engine_floor(work, self.precision, self.machine)
+                generation.compute_engine_step_floor_seconds(work, self.precision, self.machine)
                 for work in self.steps()
             )
         )
@@ -201,7 +201,7 @@ def _row(row: dict[str, str]) -> Row:
 
 def at_once(shape: Shape, precision: str, machine: Machine, tokens: int) -> int:
     """Sequences of ``tokens`` that the memory takes beside the weights."""
-    item = generation.get_weight_bytes(precision)
+    item = generation.get_bytes_per_layer_weight(precision)
     weights = shape.layers * shape.each * item + 2 * shape.width * shape.vocabulary * 2
     room = IN_USE * ((machine.memory_bytes or 0.0) - weights - RESERVED)
     return max(1, min(MOST, int(room / (tokens * shape.layers * 2 * shape.cached * item))))
