@@ -28,9 +28,10 @@ def _ignore_note(text: str) -> None: ...
 def measure_roofline_peaks_if_selected(
     peaks_source: str, store: Path, runs: Sequence[Run], note: Note = _ignore_note
 ) -> list[DevicePeaks]:
-    """Return measured peaks for the devices of ``runs``, or none if ``kind`` is "published".
+    """Return measured peaks for the devices of ``runs``, or none if ``peaks_source`` is
+    "published".
 
-    Raises UsageError for another ``kind``, PerfctlError if they cannot be measured or read.
+    Raises UsageError for another ``peaks_source``, PerfctlError if they cannot be measured or read.
     """
     if peaks_source not in ("published", "measured"):
         raise UsageError(

@@ -61,13 +61,14 @@ def isolate_unexpected_exception(
     is_store_damaged: Callable[[], bool] = lambda: False,
     exceptions_to_reraise: tuple[type[Exception], ...] = (),
 ) -> Iterator[None]:
-    """An unexpected exception in the block ends the block only: ``failed`` gets one line, which
-    names ``name``.
+    """An unexpected exception in the block ends the block only: ``on_failure`` gets one line, which
+    names ``item_name``.
 
     What perfctl raises itself (PerfctlError, ReportError), what stops it (Ctrl-C, SystemExit) and
-    SQLite's errors that are of the store pass through. ``limit``: bytes of memory that there were,
-    for the line that says that it was not enough. ``is_of_store`` finds out whether SQLite's
-    complaint of a damaged file is about the store. ``passing``: what else the caller expects.
+    SQLite's errors that are of the store pass through. ``memory_limit_bytes``: bytes of memory that
+    there were, for the line that says that it was not enough. ``is_store_damaged`` finds out
+    whether SQLite's complaint of a damaged file is about the store. ``exceptions_to_reraise``: what
+    else the caller expects.
     """
     try:
         yield
@@ -95,7 +96,7 @@ def describe_and_save_exception(
 ) -> str:
     """Return one line about an unexpected exception, and keep its traceback.
 
-    If memory ran out, the line names the ``limit`` in bytes. Never raises.
+    If memory ran out, the line names ``memory_limit_bytes``. Never raises.
 
     Its reference number is made of its type and of perfctl's own functions that it came through.
     """
@@ -165,11 +166,11 @@ def process_all_but_failing_items(
     get_item_name: Callable[[T], object],
     on_failure: Callable[[str], None] = warn_run_or_file_skipped,
 ) -> R:
-    """Return ``work`` of all items; if that fails unexpectedly, of all but those that it fails on
-    separately: ``failed`` gets a line about each of these.
+    """Return ``process_items`` of all items; if that fails unexpectedly, of all but those that it
+    fails on separately: ``on_failure`` gets a line about each of these.
 
-    Raises what ``work`` raises if it fails on no item separately, and PartlyDone if it fails on
-    each.
+    Raises what ``process_items`` raises if it fails on no item separately, and PartlyDone if it
+    fails on each.
     """
     try:
         return process_items(items)

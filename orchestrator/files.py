@@ -16,7 +16,7 @@ from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.records.sqlite_header import APPLICATION_ID, read_application_id
 
 _LOCKS: set[int] = set()
-"""Descriptors that hold the folders of ``scratch``."""
+"""Descriptors that hold the folders of ``make_locked_scratch_folder``."""
 _SCRATCH = ".tmp"
 _HEAD_BYTES = 4096
 _OWN = re.compile(
@@ -31,7 +31,7 @@ Formats of other programs have none."""
 
 @contextmanager
 def make_locked_scratch_folder(parent_folder: Path, name: str) -> Iterator[Path]:
-    """A new private folder in the folder ``neighbor``, ``.NAME-RANDOM.tmp``, which is gone after
+    """Yield a new private folder in ``parent_folder``, ``.NAME-RANDOM.tmp``, which is gone after
     the block. Raises OSError.
 
     It is locked for as long as its process lives: what a killed process left under this name is
@@ -86,8 +86,8 @@ def _try_to_lock_folder(folder_descriptor: int) -> bool:
 
 
 def remove_unlocked_scratch_folders(parent_folder: Path, name: str) -> None:
-    """Remove folders of ``scratch`` that no process holds. Where the file system has no locks,
-    they stay."""
+    """Remove folders of ``make_locked_scratch_folder`` that no process holds. Where the file
+    system has no locks, they stay."""
     start = _make_scratch_folder_prefix(name)
     with suppress(OSError):
         for name in os.listdir(parent_folder):  # noqa: PTH208  half the time of iterdir
@@ -106,7 +106,7 @@ def remove_unlocked_scratch_folders(parent_folder: Path, name: str) -> None:
 
 @contextmanager
 def replace_when_done(path: Path, *, force: bool, is_folder: bool = False) -> Iterator[Path]:
-    """A file (or folder) in a ``scratch`` folder beside ``path``; it becomes ``path`` when the
+    """Yield a file (or folder) in a scratch folder beside ``path``; it becomes ``path`` when the
     block ends well.
 
     perfctl replaces a link and keeps its target. It writes the content into a device or pipe. In

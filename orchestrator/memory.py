@@ -66,7 +66,7 @@ def format_memory_limit(limit_bytes: int) -> str:
 
 
 def limit_additional_process_memory(additional_bytes: int) -> None:
-    """Let this process take ``limit`` bytes more than it has, from now on; 0 for no limit."""
+    """Let this process take ``additional_bytes`` more than it has, from now on; 0 for no limit."""
     if not additional_bytes:
         return
     with suppress(OSError, ValueError):  # a system without /proc keeps no limit

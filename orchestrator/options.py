@@ -136,7 +136,7 @@ class DeclaredOption:
         return value
 
     def raise_if_outside_range(self, value: Any, typed_text: object) -> None:
-        """Raise UsageError for a value, typed as ``word``, that is too small or too large."""
+        """Raise UsageError for a value, typed as ``typed_text``, that is out of range."""
         option = self.option
         if option.least is not None and value < option.least:
             raise UsageError(f"`{self.name}` must be at least {option.least:g}, got {typed_text}")
@@ -203,7 +203,7 @@ def format_command_line_arguments(options: Any, declared: Iterable[DeclaredOptio
 
 
 def extract_base_class_fields(options: Any, base_class: type[Part]) -> Part:
-    """Return the fields of ``options`` that ``kind``, a class that it inherits from, has."""
+    """Return the fields of ``options`` that ``base_class``, a class that it inherits from, has."""
     declared: Any = base_class
     return base_class(**{field.name: getattr(options, field.name) for field in fields(declared)})
 
@@ -233,7 +233,7 @@ def raise_if_invalid_batch_sizes(
     batches: Sequence[int], field: str = "batch", *, requires_distinct: bool = False
 ) -> None:
     """Raise UsageError if there is no batch size, one below 1, or a repeated one of
-    ``are_distinct``."""
+    ``requires_distinct``."""
     if not batches:
         raise UsageError(f"`{field}` names no batch size", f"For example `{field}` 16,32,64")
     if min(batches) < 1:

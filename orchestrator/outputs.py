@@ -309,8 +309,8 @@ def build_options_schema(options: Iterable[DeclaredOption]) -> dict[str, Any]:
 def build_column_schema(
     json_type: str, meaning: str, unit: str = "-", null_meaning: str = "never"
 ) -> dict[str, Any]:
-    """Return the schema of a column of a table. ``kind``: its JSON type; ``null``: what null
-    means."""
+    """Return the schema of a column of a table. ``json_type``: its JSON type; ``null_meaning``:
+    what null means."""
     text = meaning if unit == "-" else f"{meaning} ({unit})"
     if null_meaning == "never":
         return {"type": json_type, "description": text}

@@ -96,13 +96,13 @@ def run_in_workers(
     store_path: Path | None = None,
     may_fork: bool = True,
 ) -> Generator[tuple[T, Iterator[Any]]]:
-    """Yield each item with its events, in order: those that the work told as they come, then Done
-    or Lost.
+    """Yield each item with its events, in order: those that the work told as they come, then
+    WorkDone or WorkerLost.
 
-    ``limit``: bytes of memory that a worker may take, 0 for no limit; ``seconds``: how long it may
-    take for an item; ``store``: a database that workers open themselves; ``fork``: False for new
-    interpreters only, as torch needs them. Raises what the work raises. No worker is left behind
-    the last item, nor where the caller stops before.
+    ``memory_limit_bytes``: bytes of memory that a worker may take, 0 for no limit;
+    ``get_time_limit_s``: how long it may take for an item; ``store_path``: a database that workers
+    open themselves; ``may_fork``: False for new interpreters only, as torch needs them. Raises what
+    the work raises. No worker is left behind the last item, nor where the caller stops before.
     """
     pool = _Pool(
         items, open_work, processes, memory_limit_bytes, get_time_limit_s, store_path, may_fork
@@ -125,10 +125,11 @@ def run_in_workers(
 def call_in_worker(
     error_subject: object, work: Callable[[], R], memory_limit_bytes: int, time_limit_s: float = inf
 ) -> R:
-    """Return what ``work`` returns in a worker with ``limit`` bytes of memory and this much time.
+    """Return what ``work`` returns in a worker with ``memory_limit_bytes`` of memory and this much
+    time.
 
-    Raises PerfctlError with one line about ``name`` where it fails, and what ``work`` raises of
-    that kind.
+    Raises PerfctlError with one line about ``error_subject`` where it fails, and what ``work``
+    raises of that kind.
     """
     last: Any = None
     opened = partial(_open_single_call, error_subject, work, memory_limit_bytes)
@@ -169,7 +170,7 @@ def _open_single_call(
 
 def can_fork_safely(store_path: Path | None = None) -> bool:
     """Return whether a worker may be forked here: from a process without threads of others, which
-    does not have ``store`` open."""
+    does not have ``store_path`` open."""
     if threading.current_thread() is not threading.main_thread():
         return False
     if any(not _is_main_perfctl_or_rich_thread(thread) for thread in threading.enumerate()):
@@ -346,7 +347,8 @@ class _Worker:
 def _run_worker(
     connection: Connection, parent: int, open_work: Opened[Any] | None, memory_limit_bytes: int
 ) -> NoReturn:
-    """Everything that a worker does; ``opened`` is None in a new interpreter, which is sent it."""
+    """Everything that a worker does; ``open_work`` is None in a new interpreter, which is sent
+    it."""
     code = 70
     try:
         if open_work is not None:

@@ -33,7 +33,7 @@ def compare_sides(
     messages: Events = SILENT,
     memory_limit: str | int | None = None,
 ) -> Comparison:
-    """Compare B with A, each as :func:`side` takes it."""
+    """Compare B with A, each as :func:`load_comparison_side` takes it."""
     from perfctl.orchestrator.compare import compare as comparing
 
     raise_if_invalid_gate_share(gate)

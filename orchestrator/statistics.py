@@ -76,7 +76,7 @@ class _LogMean:
 
 
 def compute_geometric_mean_95_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Return the 95% interval of the typical value of several runs (Student's t on logarithms);
+    """Return the 95% interval of the geometric mean of several runs (Student's t on logarithms);
     None for one run, or a 0."""
     if len(values) < 2 or min(values) <= 0:
         return None
@@ -164,7 +164,7 @@ def _explain_too_few_steps(steps_a: int, steps_b: int) -> str | None:
 def _compute_log_mean_over_runs(
     values: Sequence[float], spread_source: Sequence[float] = ()
 ) -> _LogMean:
-    """Return the mean of runs; of a single one with the spread of ``others``."""
+    """Return the mean of runs; of a single one with the spread of ``spread_source``."""
     if len(values) == 1:
         several = _compute_log_mean_over_runs(spread_source)
         variance = several.variance * (several.freedom + 1)
@@ -233,8 +233,8 @@ def explain_wide_interval(
     """Judge an interval: None where it is narrow enough to be shown. Speedups, repeats and shares
     go through here.
 
-    width: how wide it is with so many values, ``now`` of which there are. limit: the widest that is
-    shown, ``bound`` in words.
+    compute_width: how wide it is with so many values, ``count`` of which there are. max_width: the
+    widest that is shown, ``max_width_text`` in words.
     """
     if compute_width(count) <= max_width:
         return None
@@ -252,10 +252,10 @@ def explain_wide_interval(
 def explain_wide_ratio_interval(
     ratio: RatioInterval, values_per_side: int, unit: str, max_factor: float = WIDEST
 ) -> WideInterval | None:
-    """Return whether the interval of a comparison whose sides have ``now`` values says nothing:
-    error and degrees of freedom change with their number alone.
+    """Return whether the interval of a comparison whose sides have ``values_per_side`` values says
+    nothing: error and degrees of freedom change with their number alone.
 
-    factor: how far apart the interval's ends may be.
+    max_factor: how far apart the interval's ends may be.
     """
     error = (math.log(ratio.high) - math.log(ratio.low)) / compute_two_sided_t_quantile(
         CONFIDENCE, ratio.freedom
@@ -275,7 +275,7 @@ def explain_wide_ratio_interval(
 
 
 def explain_wide_run_interval(values: Sequence[float]) -> WideInterval | None:
-    """Judge the interval of the typical value of several runs, as ``interval`` gives it."""
+    """Judge the interval that :func:`compute_geometric_mean_95_interval` gives for runs."""
     deviation = math.sqrt(_compute_log_mean_over_runs(values).variance * len(values))
 
     def compute_width(count: int) -> float:

@@ -38,8 +38,9 @@ _Outcome = tuple[Any, PartlyDone | None]
 def load_readable_runs(
     connection: sqlite3.Connection, ids: Iterable[int], max_op_calls: int = 0
 ) -> list[Run]:
-    """Whole runs, in the order asked for, without those that cannot be read, with the ``calls_max``
-    longest operators and calls of each. Raises StoreError when one is not there."""
+    """Whole runs, in the order asked for, without those that cannot be read, with the
+    ``max_op_calls`` longest operators and calls of each. Raises StoreError when one is not
+    there."""
     return _read_runs_skipping_unreadable(
         connection, ids, lambda run_id: read.load_run(connection, run_id, max_op_calls)
     )
@@ -71,7 +72,7 @@ def _load_store_runs(
 
 def load_runs_without_report_rows(connection: sqlite3.Connection, ids: Iterable[int]) -> list[Run]:
     """These runs with their devices and nothing else of their reports. Raises what
-    :func:`loaded` raises."""
+    :func:`load_readable_runs` raises."""
     return _read_runs_skipping_unreadable(
         connection, ids, lambda run_id: read.load_run_without_report_rows(connection, run_id)
     )
@@ -96,7 +97,8 @@ def load_sweep_runs(
     artifact_folder: str = "",
 ) -> list[Run]:
     """Return the newest run of each kind, or every run, of these sweeps, whole, oldest sweep first;
-    without those whose reports lie outside of ``folder`` (a path as the database has them).
+    without those whose reports lie outside of ``artifact_folder`` (a path as the database has
+    them).
 
     A sweep has no runs of its own if all its reports are in the store already, as runs of another
     sweep.
@@ -118,8 +120,8 @@ def load_sweep_runs(
 
 @contextmanager
 def _skip_unreadable_run(name: str, on_failure: Callable[[str], None]) -> Iterator[None]:
-    """What cannot be read or analysed of a stored run costs the block only: ``failed`` is told in
-    one line."""
+    """What cannot be read or analysed of a stored run costs the block only: ``on_failure`` is told
+    in one line."""
     name = f"{name} cannot be analysed"
     with isolate_unexpected_exception(name, on_failure):
         try:
@@ -141,13 +143,13 @@ def run_work_per_study(
     group_related_studies: bool = False,
     is_result_picklable: bool = False,
 ) -> Iterator[R]:
-    """What ``work`` makes of the runs of each study, whole, one study after the other: a process
-    holds no more than one.
+    """Yield what ``work`` makes of the runs of each study, whole, one study after the other: a
+    process holds no more than one.
 
-    ``known``: their outlines. ``beside``: with the studies of the same sweep, workload and mode,
-    and with those in between. ``plain``: what ``work`` makes can be pickled, so that several
-    processes share the studies of many runs. Raises StoreError where one
-    is not there, PartlyDone where nothing is left of one.
+    ``group_related_studies``: with the studies of the same sweep, workload and mode,
+    and with those in between. ``is_result_picklable``: what ``work`` makes can be pickled, so that
+    several processes share the studies of many runs. Raises StoreError where one is not there,
+    PartlyDone where nothing is left of one.
     """
 
     all_studies = (

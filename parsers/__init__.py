@@ -272,8 +272,8 @@ def sniff(path: Path | str) -> Parser | None:
 
 @lru_cache(maxsize=1 << 17)
 def _find_parser_of_file(path: Path, file_identity: tuple[int, int, int]) -> Parser | None:
-    """Return the parser of a file. A folder's files are asked for again and again; ``version``
-    tells a file from another that takes its place."""
+    """Return the parser of a file. A folder's files are asked for again and again;
+    ``file_identity`` tells a file from another that takes its place."""
     with path.open("rb") as file:
         return _find_parser_by_head(path, file.read(HEAD_BYTES))
 
@@ -358,9 +358,9 @@ def find_report_paths(
     """Return the reports at ``path``: itself when it is one, else every report below it, sorted;
     hidden names are left out.
 
-    A folder that a parser takes whole (DLProf's CSV files), or that ``is_one`` accepts, counts as
-    one report. Of files that are one report together (rocprofv3's CSV files) only the one that it
-    is read from is named.
+    A folder that a parser takes whole (DLProf's CSV files), or that ``is_single_report`` accepts,
+    counts as one report. Of files that are one report together (rocprofv3's CSV files) only the one
+    that it is read from is named.
     """
     visited: set[Path] = set()
 

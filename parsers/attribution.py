@@ -100,7 +100,7 @@ class IntervalNest:
 
     def find_last_started_positions(self, group: Integers, start: Integers) -> Integers:
         """Return where ``start`` falls among the intervals of its group: the input of
-        ``innermost``."""
+        ``find_innermost_around``."""
         places = np.full(len(start), NOBODY)
         for value, first, last in self._bounds:
             if value == NOBODY:
@@ -239,7 +239,7 @@ def _build_binary_lifting_ancestors(group: Integers, end: Integers) -> list[Inte
 def _climb_to_enclosing_interval(
     rungs: list[Integers], end: Integers, positions: Integers, min_end: Integers
 ) -> Integers:
-    """Return, from each place, the first interval upwards that does not end before ``until``."""
+    """Return, from each place, the first interval upwards that does not end before ``min_end``."""
     index = positions.copy()
     low = np.flatnonzero(index >= 0)
     low = low[end[index[low]] < min_end[low]]
@@ -304,8 +304,7 @@ class FirstIdIndex:
             self._sorted = ids[self._order]
 
     def find_first_equal(self, ids: Integers) -> Integers:
-        """Return the index of the first id that equals each of ``wanted``; NOBODY where none
-        does."""
+        """Return the index of the first id that equals each of ``ids``; NOBODY where none does."""
         if self._table is not None:
             offset = ids - self._low
             in_table = (offset >= 0) & (offset < self._span)

@@ -150,8 +150,8 @@ def parse_shape(sizes: object) -> Shape | None:
 
 
 def parse_operator_call(dims: object, types: object, values: object) -> OperatorCall | None:
-    """Return a Call from a Kineto event's lists; None when the shapes are not what they should
-    be."""
+    """Return an OperatorCall from a Kineto event's lists; None when the shapes are not what they
+    should be."""
     if type(dims) is not list or not dims:
         return None
 
@@ -175,7 +175,7 @@ def _make_op_shape(
     outputs: Iterable[Shape | None],
     **attributes: object,
 ) -> OpShape:
-    """``places``: which arguments the formula takes, in its order."""
+    """``argument_indices``: which arguments the formula takes, in its order."""
     inputs: list[Shape | None] = []
     types: list[str] = []
     for index in argument_indices:
@@ -265,8 +265,8 @@ def _compute_convolution_output_shape(
     groups: object,
 ) -> Shape | None:
     """Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", relationships 6
-    and 14, with dilation. ``sides``: size, filter, stride, padding, dilation and output padding of
-    each dimension."""
+    and 14, with dilation. ``sizes_per_dimension``: size, filter, stride, padding, dilation and
+    output padding of each dimension."""
     each = list(zip(*sizes_per_dimension, strict=True))
     if transposed:
         outer = [(size - 1) * s - 2 * p + d * (r - 1) + o + 1 for size, r, s, p, d, o in each]
@@ -376,8 +376,8 @@ def _read_operator_shapes(
     """Return the shapes of an operator of READERS; without any where its arguments are not those
     that it should have.
 
-    ``computed``: for input, weight and bias, whether operators inside of it computed the gradient;
-    empty where there are none.
+    ``computed_gradients``: for input, weight and bias, whether operators inside of it computed the
+    gradient; empty where there are none.
     """
     bare = READERS[name]
     if call is not None:
@@ -459,8 +459,8 @@ class OperatorRows:
     ) -> None:
         """Spans of a trace, by position. ``parents``: the span around each, -1 for none. ``order``:
         every parent before its children. ``calls``: arguments of the operators of READERS and
-        GRADIENT_OF, None where the trace has no shapes. ``backward``: nodes of autograd. ``taken``:
-        operator -> shape of what the operator after it takes."""
+        GRADIENT_OF, None where the trace has no shapes. ``backward``: nodes of autograd.
+        ``known_shapes``: operator -> shape of what the operator after it takes."""
         self.owners = [-1] * len(names)
         """For each span, the operator whose work it does; -1 for none."""
         self.inside = [False] * len(names)
@@ -519,11 +519,12 @@ class OperatorRows:
         step_numbers: Collection[int],
         launching_spans: Iterable[int] | None,
     ) -> OperatorShapes:
-        """Return the shapes with their rows. ``place``: row and step of an operator. ``steps``:
-        the numbers of the steps; only their operators count.
+        """Return the shapes with their rows. ``get_row_and_step``: of an operator.
+        ``step_numbers``: only the operators of these steps count.
 
-        ``launchers``: spans that launched a kernel; None where no kernel was recorded. An operator
-        that launched none ran on the CPU, or while a CUDA graph was recorded, and does not count.
+        ``launching_spans``: spans that launched a kernel; None where no kernel was recorded. An
+        operator that launched none ran on the CPU, or while a CUDA graph was recorded, and does not
+        count.
         """
         counted = self.shapes
         if launching_spans is not None:

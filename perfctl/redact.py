@@ -122,7 +122,7 @@ def find_hidden_letters(text: str) -> set[str]:
 
 
 def escape_hidden_letters(text: str, exceptions: str = "") -> str:
-    """Return a text whose hidden letters, except ``but``, are written as Python writes them:
+    """Return a text whose hidden letters, except ``exceptions``, are written as Python writes them:
     ``\\x1b``, ``\\u202e``."""
     hidden = find_hidden_letters(text) - set(exceptions)
     return text.translate(
@@ -142,8 +142,8 @@ def escape_hidden_values(value: Any) -> Any:
 
 
 def neutralize_text(text: str, output_format: Literal["csv", "xml", "github"]) -> str:
-    """Return a text that the program which reads ``target`` neither runs nor refuses: a spreadsheet
-    that splits at commas or semicolons, an XML parser, a runner of GitHub Actions."""
+    """Return a text that the program which reads ``output_format`` neither runs nor refuses: a
+    spreadsheet that splits at commas or semicolons, an XML parser, a runner of GitHub Actions."""
     if output_format == "csv":
         if _NUMBER.fullmatch(text):
             return text

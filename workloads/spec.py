@@ -24,7 +24,7 @@ MARKERS = ("auto", "optimizer", "forward", "backward")
 """Kinds of events that end a step of a script."""
 _MARKERS_OF_A_CLASS = ("optimizer", "forward")
 LEAST_STEPS = 5
-"""Fewest measured steps under a time limit (``Options.within``)."""
+"""Fewest measured steps under a time limit (``WorkloadOptions.within``)."""
 STOPPED_AFTER = "stopped_after_steps"
 """Key of the environment of a script that perfctl ended: its steps until then."""
 WATCH_VARIABLE = "PERFCTL_WATCH"
@@ -147,7 +147,7 @@ class RaisingArgumentParser(argparse.ArgumentParser):
 
 
 def make_argparse_integer_type(min_value: int) -> Callable[[str], int]:
-    """Argument type: a whole number, at least ``least``."""
+    """Argument type: a whole number, at least ``min_value``."""
 
     def parse_number_at_least(text: str) -> int:
         with suppress(ValueError):
@@ -171,7 +171,7 @@ def declare_option(default: Any, help: str = "", heading: str = "", **settings: 
 def declare_number_option(
     min_value: int, default: int | None, help: str = "", **settings: Any
 ) -> Any:
-    """Return the field of an option that is a whole number, at least ``least``."""
+    """Return the field of an option that is a whole number, at least ``min_value``."""
     return declare_option(
         default, help, type=make_argparse_integer_type(min_value), metavar="N", **settings
     )

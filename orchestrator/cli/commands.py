@@ -1,7 +1,7 @@
 """What typer makes of declared commands: their parameters, their help, and what a call does.
 
-Typer passes words on as they were typed, and :func:`read_value` reads them. An error names a field
-in backquotes; :func:`name_options` prints the option of the command that runs instead.
+Typer passes words on as they were typed, and :func:`parse_typed_value` reads them. An error names a
+field in backquotes; :func:`replace_field_names_with_flags` prints the option instead.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ def register_declared_command(
     *,
     is_hidden: bool = False,
 ) -> None:
-    """Add a declared command or group; ``line``: what it does, in the list of commands."""
+    """Add a declared command or group; ``short_help``: what it does, in the list of commands."""
     from perfctl.orchestrator.commands.declare import Group
 
     if not isinstance(declared, Group):

@@ -122,8 +122,8 @@ def print_view(
     document_format: str | None,
     replace_field_names: Callable[[str], str] = str,
 ) -> None:
-    """An answer as text for the terminal, or as the document that ``form`` names.
-    ``name_options``: puts options in the place of fields."""
+    """An answer as text for the terminal, or as the document that ``document_format`` names.
+    ``replace_field_names``: puts options in the place of fields."""
     from perfctl.orchestrator.report.files.documents import FORMS
     from perfctl.orchestrator.report.view import RawLines, draw_view_on_terminal
 

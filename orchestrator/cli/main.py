@@ -107,8 +107,9 @@ class _RootCommandGroup(commands.CommandGroup):
 
 
 def build_application(loaded_command: str | None = None) -> typer.Typer:
-    """Return the command line. With ``only``, the first word that was typed, the modules of other
-    commands are not loaded: those have a name alone, and not even that for options of perfctl."""
+    """Return the command line. With ``loaded_command``, the first word that was typed, the modules
+    of other commands are not loaded: those have a name alone, and not even that for options of
+    perfctl."""
     app = typer.Typer(
         name="perfctl",
         cls=_RootCommandGroup,

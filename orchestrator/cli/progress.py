@@ -28,7 +28,7 @@ _FEWEST_BYTES = 1 << 16
 
 class ProgressSteps:
     """The parts of a calculation, or the files that are read, and a line about them on a terminal.
-    :func:`working` makes it. It is called with each part."""
+    :func:`show_progress` makes it. It is called with each part."""
 
     total = 0
     """Parts of the work; 0 while their number is missing."""

@@ -168,7 +168,8 @@ def _list_device_offers_and_power(
     evidence: Evidence, device: Device, offers: Sequence[Price], all_prices: tuple[Price, ...]
 ) -> ListedDevice:
     """Return a device with its link, its offers, and the power it draws: by model if that was
-    measured, and "" for every other. ``prices``: also those that do not state their GPU model."""
+    measured, and "" for every other. ``all_prices``: also those that do not state their GPU
+    model."""
     from perfctl.orchestrator.counts.hardware.machines import classify_gpu
     from perfctl.orchestrator.predict.prices import select_ambiguous_offers
     from perfctl.orchestrator.predict.training import choose_gpu_watts_and_source

@@ -2,7 +2,7 @@
 
 The fields of the class are the options: a type hint, a default, and an :class:`Option` that says
 what the field means. The command line (``cli.commands``) and the keywords of the Python API
-(:func:`api`) are made from it.
+(:func:`make_api_function`) are made from it.
 """
 
 from __future__ import annotations

@@ -110,7 +110,8 @@ def build_history(options: HistoryOptions, events: Events) -> History:
 
 
 def _read_complete_runs(store_index: int, store: Path) -> Iterator[HistoryRun]:
-    """Yield the whole runs of one store that have a workload; ``number``: that of the store."""
+    """Yield the whole runs of one store that have a workload; ``store_index``: that of the
+    store."""
 
     with database.open_store_for_reading(store) as connection:
         for run_id in read.list_run_ids(connection):

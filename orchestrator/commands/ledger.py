@@ -129,11 +129,11 @@ class RequestedLedgers:
     events: Events = SILENT
 
     def map_run_groups(self, build_result: Callable[[list[Analysis]], R]) -> Iterator[R]:
-        """Yield what ``make`` returns for the analyses of a run group and of those of the same
-        sweep, with the rows that were asked for. If a run cannot be analyzed or shown, perfctl
+        """Yield what ``build_result`` returns for the analyses of a run group and of those of the
+        same sweep, with the rows that were asked for. If a run cannot be analyzed or shown, perfctl
         prints a warning and omits it.
 
-        What ``make`` returns can be pickled: several processes may make it. Analyses have no short
+        What ``build_result`` returns can be pickled: several processes may make it. Analyses have no short
         kernel names. Raises StoreError if there is no database, PerfctlError
         if no run has estimated layers, UsageError if no row is left: before anything is yielded.
         """

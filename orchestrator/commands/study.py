@@ -202,7 +202,7 @@ def resolve_devices_and_list_missing(
 ) -> tuple[StudyRequest, list[tuple[str, str]]]:
     """Return the request with the devices that it compares, and what this machine lacks for it.
 
-    ``is_planned``: other machines will run it. Raises UsageError.
+    ``runs_on_other_machines``: other machines will run it. Raises UsageError.
     """
     from perfctl.orchestrator.launch.sweep import ways
 

@@ -113,8 +113,8 @@ def find_every_value_change(values: Sequence[float]) -> list[LevelChange]:
 def find_significant_changes(
     values: Sequence[float], *, series_count: int = 1, min_relative_change: float = 0.0
 ) -> list[LevelChange]:
-    """Changes of level that are significant among so many ``series``, and larger than ``gate``
-    (0.05 is 5%), oldest first.
+    """Changes of level that are significant among ``series_count`` series, and larger than
+    ``min_relative_change`` (0.05 is 5%), oldest first.
 
     values: one a point, above 0. The same values give the same answer: orders are drawn from
     one seed.
@@ -217,7 +217,7 @@ def _compute_best_split_statistic(rows: Array) -> Array:
 
 def _compute_split_p_value(points: Array, early_stop_p_value: float) -> float:
     """p-value of the best split of these points; not worked out further where it is hopeless to be
-    below ``needed``."""
+    below ``early_stop_p_value``."""
     import numpy as np
 
     observed = float(_compute_best_split_statistic(points[None])[0]) * (1 - 1e-9)
@@ -261,7 +261,7 @@ def _sample_null_series(random_generator: Any, points: Array, row_count: int) ->
 
 
 def _find_split_confidence_range(points: Array, split: int) -> tuple[int, int]:
-    """Splits that are almost as good as the one at ``at``."""
+    """Return the first and the last split that is almost as good as ``split``."""
     gains = _compute_split_gains(points[None])[0]
     inside = [*(points[:split] - points[:split].mean()), *(points[split:] - points[split:].mean())]
     variance = sum(value * value for value in inside) / max(len(points) - 2, 1)

@@ -172,8 +172,8 @@ def compare_two_sides(
 ) -> Comparison:
     """Return B against A. ``gate``: 0.05 is 5%.
 
-    If differences block, the figures are there and none is judged. ``anyway``: judge them all the
-    same, which every page then states.
+    If differences block, the figures are there and none is judged. ``is_forced``: judge them all
+    the same, which every page then states.
     """
     alignment = align_runs_of_sides(a.runs, b.runs)
     pairs = _judge_rows_of_pairs(

@@ -485,8 +485,8 @@ def _judge_time_rows_inplace(
 def _test_newest_session_against_baseline(
     row: JudgedQuantity, blocking_reason: str | None, baseline_factor: float = 1.0
 ) -> RatioInterval | UntestedRatio:
-    """Return the newest session against all of the baseline, as if those had taken ``factor`` times
-    as long."""
+    """Return the newest session against all of the baseline, as if those had taken
+    ``baseline_factor`` times as long."""
     old, new = _get_session_times(row.before), _get_session_times(row.after)
     if blocking_reason is not None:
         return UntestedRatio(f"the machine, clock or profiler differs: {blocking_reason}")
@@ -564,8 +564,8 @@ def get_quantity_rank(row: JudgedQuantity) -> int:
 def _build_quantity_cause(
     rows: Sequence[JudgedQuantity], new_rows: Sequence[JudgedQuantity]
 ) -> QuantityCause:
-    """``new``: rows of places that the baseline does not have; one of them may be what made a sum
-    larger."""
+    """``new_rows``: rows of places that the baseline does not have; one of them may be what made a
+    sum larger."""
     ordered = sorted((*rows, *new_rows), key=_compute_absolute_change, reverse=True)
     first = min(
         (row for row in ordered if row.key.batch == rows[0].key.batch),

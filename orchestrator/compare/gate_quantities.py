@@ -305,7 +305,7 @@ def _convert_to_integer_if_integral(value: float) -> float:
 def _list_executed_flops_and_dram(
     base: QuantityPlace, run: PreparedRun, figure_state: str, unknown: dict[str, str]
 ) -> Counts:
-    """``how``: "counted" or "derived"; only sums that lack nothing."""
+    """``figure_state``: "counted" or "derived"; only sums that lack nothing."""
     works = [(base, run.counted_step_work)]
     works += [
         (_build_ledger_key_position(base, key), work)

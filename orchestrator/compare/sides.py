@@ -89,7 +89,7 @@ class RunFact(NamedTuple):
 
 
 def _make_environment_reader(key: str, *, only_on_cpu: bool = False) -> Callable[[Run], str | None]:
-    """Return a reader of a recorded value; ``is_for_cpu``: it matters only if the CPU is what is
+    """Return a reader of a recorded value; ``only_on_cpu``: it matters only if the CPU is what is
     timed."""
 
     def read_value(run: Run) -> str | None:

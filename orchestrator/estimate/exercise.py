@@ -234,8 +234,9 @@ def generate_student_exercise(
     gpu_peaks: GpuPeaks | None = None,
     recorded_row: RecordedRow | None = None,
 ) -> Exercise:
-    """Return the exercise of a student. ``roof``: the GPU whose bound is asked for; ``recorded``: a
-    row of a recorded run. Raises UsageError for another topic, ToolMissing without torch."""
+    """Return the exercise of a student. ``gpu_peaks``: the GPU whose bound is asked for;
+    ``recorded_row``: a row of a recorded run. Raises UsageError for another topic, ToolMissing
+    without torch."""
     if topic not in TOPICS:
         raise UsageError(f"invalid value '{topic}' for `topic`", f"Choose {', '.join(TOPICS)}")
     if not student_name.strip() or len(student_name.splitlines()) > 1:

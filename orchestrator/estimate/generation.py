@@ -270,7 +270,7 @@ class GenerationEstimate:
         return next(phase for phase in self.phases if phase.name == name)
 
     def extract_layer(self, layer_path: str) -> GenerationEstimate | None:
-        """Only the layer at ``path`` and what is inside it; None when the model has no
+        """Only the layer at ``layer_path`` and what is inside it; None when the model has no
         such layer."""
         prefill = extract_layer_estimate(self.prefill, layer_path)
         if prefill is None:
@@ -298,8 +298,8 @@ def sum_step_forward_work(
     cache_written_bytes_by_layer: Mapping[str, int],
     cache_item_bytes: int | None,
 ) -> Amounts:
-    """Return what one traced step does. ``written``: layer -> values put into the cache;
-    ``item_bytes``: of a value there, None: its own."""
+    """Return what one traced step does. ``cache_written_bytes_by_layer``: put into the cache;
+    ``cache_item_bytes``: of a value there, None: its own."""
     sums: Counter[tuple[str, str]] = Counter()
     for call in calls:
         if call.direction != "forward":
@@ -351,9 +351,9 @@ def sum_step_work_over_contexts(
     """Return the sum of ``at(context)`` over all contexts from ``first`` to ``last``.
 
     A polynomial of ``degree`` through evenly spaced contexts gives the sum, if it also gives one
-    more context between them; otherwise the range is halved. ``ends``: contexts where a window is
-    full, at which the range is split before. At a single bend (a window that fills up between) no
-    line gives the middle, so it is found wherever it is.
+    more context between them; otherwise the range is halved. ``window_full_contexts``: contexts
+    where a window is full, at which the range is split before. At a single bend (a window that
+    fills up between) no line gives the middle, so it is found wherever it is.
     """
     total: Counter[tuple[str, str]] = Counter()
     bounds = [
@@ -398,7 +398,7 @@ def _add_context_range_work(
 def _interpolate_polynomial(
     positions: Sequence[int], values: Sequence[int | Fraction], position: int
 ) -> Fraction:
-    """Return the polynomial through these points at ``place`` (Lagrange)."""
+    """Return the polynomial through these points at ``position`` (Lagrange)."""
     total = Fraction(0)
     for other_position, value in zip(positions, values, strict=True):
         factors = (
@@ -438,8 +438,8 @@ def describe_kv_cache(
     dtype: str | None,
     latent: tuple[int, int] | None,
 ) -> KvCache:
-    """How the cache is built, and its size. ``probe``: after a second token; ``end``: after the
-    last of ``tokens``.
+    """How the cache is built, and its size. ``probe_tensors``: after a second token;
+    ``end_tensors``: after the last of ``tokens_in_cache``.
 
     dtype: type of its values; None takes that of the tensors.
     """

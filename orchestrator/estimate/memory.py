@@ -340,7 +340,7 @@ def _list_operation_cublas_workspaces(storage: TensorAllocation, gpu: Gpu) -> di
 def replay_allocations(
     trace: MemoryTrace, gpu: Gpu = None, limit_bytes: float | None = None
 ) -> BlockPool:
-    """Return a pool after every allocation of both steps in their order. It ends at ``limit``
+    """Return a pool after every allocation of both steps in their order. It ends at ``limit_bytes``
     bytes; raises OutOfMemory at its end."""
     pool, workspaces_taken = BlockPool(limit_bytes), set[str]()
     blocks: dict[int, MemoryBlock] = {}
@@ -392,7 +392,7 @@ def compute_batch_peak_bytes(lines: Iterable[MemoryLine], batch: int) -> int:
 
 
 def find_largest_batch_by_lines(lines: Iterable[MemoryLine], limit_bytes: float) -> int | None:
-    """Return the largest batch whose peak is at most ``limit`` bytes; 0 if no sample fits, None if
+    """Return the largest batch whose peak is at most ``limit_bytes``; 0 if no sample fits, None if
     every batch fits."""
     least: float | None = None
     for line in lines:
@@ -532,8 +532,8 @@ class StepMemory:
     def find_largest_fitting_batch(
         self, limit_bytes: float, reserved_bytes: int = 0, gpu: Gpu = None
     ) -> LargestBatch:
-        """Return the largest batch whose step runs in ``limit`` bytes of which ``reserve`` stay
-        free."""
+        """Return the largest batch whose step runs in ``limit_bytes`` of which ``reserved_bytes``
+        stay free."""
         return self._fits(limit_bytes, reserved_bytes, _choose_capability_with_same_workspace(gpu))
 
     def _compute_largest_fitting_batch(
@@ -579,10 +579,11 @@ def find_largest_batch_by_replay(
     gpu: Gpu = None,
     max_batch: int | None = None,
 ) -> LargestBatch:
-    """Return the largest batch that runs in ``bytes_available`` bytes. ``at``: the trace at a
-    batch size; ``most``: no larger one has room.
+    """Return the largest batch that runs in ``bytes_available``. ``make_trace``: the trace at a
+    batch size; ``max_batch``: no larger one has room.
 
-    Down from ``most`` in growing steps, or up by doubling where it is not known; then by halves.
+    Down from ``max_batch`` in growing steps, or up by doubling where it is not known; then by
+    halves.
     """
     trace_at = cache(make_trace)
 

@@ -105,9 +105,9 @@ class DecoderSizes:
     def compute_attention_flops_per_token(self, counted_keys: str) -> float | None:
         """Return the FLOPs of attention for one token of training; None: not known.
 
-        keys: "none"; every one of the "sequence"; those in the "window"; of these the mean that the
-        causal "mask" leaves; "window, key heads": as many heads as keys have; "hidden": of the
-        sequence, with heads that are hidden / heads deep.
+        counted_keys: "none"; every one of the "sequence"; those in the "window"; of these the mean
+        that the causal "mask" leaves; "window, key heads": as many heads as keys have; "hidden": of
+        the sequence, with heads that are hidden / heads deep.
         """
         if counted_keys == "hidden":
             flops = 12 * len(self.attention) * self.seq
@@ -574,7 +574,8 @@ def compute_convention_mfu_and_hfu(
     recompute: str | float,
     devices: int,
 ) -> ConventionRow:
-    """Return MFU and HFU by one convention. ``per_flop``: tokens/s for each FLOP/s of the peak."""
+    """Return MFU and HFU by one convention. ``tokens_per_peak_flop``: tokens/s for each FLOP/s of
+    the peak."""
     terms = convention.compute_token_flops_by_term(model)
     if terms is None:
         return ConventionRow(

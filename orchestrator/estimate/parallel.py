@@ -276,7 +276,7 @@ def compute_memory_and_suggest_plans(
     is_single_gpu_too_small: bool = False,
 ) -> ParallelMemory:
     """Return the memory of each rank, and plans that may fit where the plan, or one GPU
-    (``is_too_small``), has no room."""
+    (``is_single_gpu_too_small``), has no room."""
     ranks = compute_memory_by_pipeline_stage(model, plan) if plan is not None else ()
     if plan is not None:
         is_single_gpu_too_small = bytes_available is not None and any(

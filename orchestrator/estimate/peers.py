@@ -156,7 +156,8 @@ def make_executed_flops_result(
     cause_by_layer: Mapping[str, str],
     estimated_macs_by_layer: Mapping[str, int],
 ) -> CounterResult:
-    """Return executed FLOPs of layers as a counter; ``causes``: why a layer differs, if known."""
+    """Return executed FLOPs of layers as a counter; ``cause_by_layer``: why a layer differs, if
+    known."""
     differences: dict[str, list[str]] = defaultdict(list)
     for layer, count in executed_flops_by_layer.items():
         if count != 2 * estimated_macs_by_layer.get(layer, 0):

@@ -125,8 +125,8 @@ class PlanStepReplay:
         self.replay_backward(needed)
 
     def replay_forward(self, last_backward_reader_by_output: dict[int, int] | None) -> None:
-        """Run the layers. ``needed``: layer whose output backward reads -> the first layer (the
-        last in backward) that reads it; None: there is no backward."""
+        """Run the layers. ``last_backward_reader_by_output``: layer whose output backward reads ->
+        the first layer (the last in backward) that reads it; None: there is no backward."""
         inputs = [
             {
                 self.owners[source_index]

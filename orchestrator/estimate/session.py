@@ -101,7 +101,7 @@ def estimate(
 
     Raises UsageError for an unknown name, and nothing for errors of the model:
     ``Estimate.problem`` has the place at which it stopped. Operations without a formula make totals
-    lower bounds: see ``Estimate.forward.is_lower_bound`` and ``missing``.
+    lower bounds: see ``Estimate.forward.is_lower_bound`` and ``.missing``.
     """
     from perfctl.workloads.tracing import recorder
 
@@ -151,8 +151,8 @@ def make_gpu_setting(capability: Gpu, attention_kernel: str, optimizer_update: s
 
 
 def estimate_from_trace(traced: TracedStep, gpu: Gpu = None) -> Estimate:
-    """Return the estimate of a trace by :func:`perfctl.workloads.tracing.recorder.trace`; ``gpu``:
-    compute capability, for memory."""
+    """Return the estimate of a step that :func:`perfctl.workloads.tracing.recorder.trace_step`
+    traced; ``gpu``: compute capability, for memory."""
     ops = tuple(select_countable_operations(traced.ops))
     calls = work_out(ops)
     memory = summarize_memory(traced.memory, gpu) if traced.memory is not None else None
@@ -348,7 +348,8 @@ class Session:
     def find_largest_fitting_batch(
         self, device_memory_bytes: int, reserved_bytes: int = RESERVE
     ) -> LargestBatch:
-        """The largest batch size whose step runs in ``limit`` bytes of which ``reserve`` stay free.
+        """The largest batch size whose step runs in ``device_memory_bytes`` of which
+        ``reserved_bytes`` stay free.
 
         From the traces at :data:`TRACED_AT`; a model whose storages do not grow by the same bytes
         with each sample is traced at every batch size that is tried.
@@ -521,8 +522,9 @@ def estimate_model_for_batches(
 ) -> ModelEstimate:
     """Estimate a model that is given by its name, at each batch size.
 
-    limit: bytes of device memory; ``ModelEstimate.fit`` is then the largest batch size that fits.
-    reserve: bytes of it that stay free, for the CUDA context, cuDNN's workspace and fragmentation.
+    device_memory_bytes: if given, ``ModelEstimate.fit`` is the largest batch size that fits.
+    reserved_bytes: bytes of it that stay free, for the CUDA context, cuDNN's workspace and
+    fragmentation.
 
     Raises UsageError for a request that makes no sense, ToolMissing without torch, PerfctlError
     when the model's own code fails while it is built. A model that fails later is a ``problem``.
@@ -575,8 +577,8 @@ def compare_manual_value_with_sheets(
     sheet_by_batch: Mapping[int, Sheet],
     other_layer_sheets_by_batch: Mapping[int, Sequence[Sheet]],
 ) -> Mapping[int, CheckFinding]:
-    """Compare a value worked out by hand with the sheet of each batch size. ``others``: the sheets
-    of the other layers. Raises UsageError if it is no value."""
+    """Compare a value worked out by hand with the sheet of each batch size. Raises UsageError if it
+    is no value."""
     from perfctl.orchestrator.estimate.sheets.slips import diagnose_stated_value, parse_stated_value
 
     stated = parse_stated_value(value)

@@ -357,7 +357,7 @@ def compute_digest(*parts: Any) -> str:
 
 
 def read_cache_entry(folder: Path, key: str, value_type: Any) -> Any:
-    """The value of type ``kind`` that was written under ``key``; None when there is none."""
+    """The value of type ``value_type`` that was written under ``key``; None when there is none."""
     path = folder / f"{key}.json.gz"
     try:
         entry = msgspec.json.decode(_unpack_entry(path), type=dict[str, msgspec.Raw])
@@ -447,8 +447,8 @@ class TraceCache:
             self._files = compute_digest(listed)
 
     def get(self, value_type: type[T], *key_parts: Any) -> T | None:
-        """Return what was kept under ``what`` (numbers and words); None when nothing was, or the
-        files changed since."""
+        """Return what was kept under ``key_parts`` (numbers and words); None when nothing was, or
+        the files changed since."""
         return (
             self._read_entry(f"{self._files} {key_parts}", value_type)
             if self._files is not None
@@ -498,8 +498,8 @@ def open_cache_keyed_by_request(
     """Return what is kept of ``request``, a record: all its fields count. None where nothing may
     be.
 
-    files: those that the request itself names; module, beside: of a user's factory, and the folder
-    it imports from.
+    ``digested_files``: those that the request itself names. ``factory_module``: of a user's
+    factory, which imports from ``import_folder``.
     """
     if os.environ.get(OFF):
         return None

@@ -67,7 +67,7 @@ class UserFormula:
     """option or file."""
 
     def raise_if_unknown_parameter(self, allowed_parameters: Sequence[str]) -> None:
-        """Raise UsageError for a parameter that is not one of ``names``."""
+        """Raise UsageError for a parameter that is not one of ``allowed_parameters``."""
         for term in self.terms.values():
             for node in ast.walk(_parse_term(self, term)):
                 if isinstance(node, ast.Name) and node.id not in (*allowed_parameters, *_FUNCTIONS):

@@ -61,7 +61,7 @@ class UnpackingBudget:
         self.until = time.monotonic() + _SECONDS + self.size / _BYTES_PER_SECOND
 
     def charge_member_or_raise(self, archive_path: Path, member_bytes: int) -> None:
-        """Make room for a member of ``path``. Raises ReportError where there is none."""
+        """Make room for a member of ``archive_path``. Raises ReportError where there is none."""
         self.bytes -= member_bytes
         self.files -= 1
         remedy = "If the archive is valid, unpack it and pass the folder"

@@ -56,9 +56,9 @@ def write_ingest_job_array(
 ) -> RenderedArray:
     """Write the scripts of an array below perfctl-runs. Needs no Slurm.
 
-    ``options`` are words for each ``perfctl ingest``, ``hints`` what they say. Raises UsageError
-    where no report is found, where a name may say several batch sizes, and for an option of
-    ``site`` that an ingest cannot have.
+    ``ingest_options`` are words for each ``perfctl ingest``, ``hints`` what they say. Raises
+    UsageError where no report is found, where a name may say several batch sizes, and for an option
+    of ``site`` that an ingest cannot have.
     """
     if site.image is not None or site.template is not None:
         raise UsageError("`image` and `template` work only for arrays of profilers", "Omit them")

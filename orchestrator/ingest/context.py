@@ -220,8 +220,9 @@ class IngestResult:
 
     store: Path
     taken: tuple[tuple[Path, WrittenRun], ...]
-    """(report or run folder, its run) of each that is in the database now; ``Written.new`` is False
-    for one that was already. A file with the outputs of several runs is there once for each."""
+    """(report or run folder, its run) of each that is in the database now; ``WrittenRun.new`` is
+    False for one that was already. A file with the outputs of several runs is there once for
+    each."""
     failed: tuple[str, ...]
     """One line for each report that could not be read."""
     empty: tuple[Path, ...] = ()

@@ -106,7 +106,7 @@ class FoundSources:
     ) -> None:
         """Add the reports and archives in a folder, and what is wrong with other files there.
 
-        ``depth``: archives around it; ``budget``: of the outermost.
+        ``archive_depth``: archives around it; ``budget``: of the outermost.
         """
         reports = list_report_and_run_paths(folder.path)
         if reports == [folder.path]:
@@ -247,8 +247,8 @@ def find_report_sources(
     """Find everything to read at these paths and patterns (``runs/*_b*.csv``); archives are
     unpacked for as long as the block lasts.
 
-    Folders and archives are looked through by a worker with ``limit`` bytes of memory. Raises
-    PerfctlError where it fails.
+    Folders and archives are looked through by a worker with ``memory_limit_bytes`` of memory.
+    Raises PerfctlError where it fails.
     """
     paths = [path for pattern in requested for path in _expand_glob_pattern(pattern)]
     with tempfile.TemporaryDirectory(prefix="perfctl-archive-") as folder:

@@ -187,8 +187,8 @@ def _raise_if_hints_invalid(hints: UserHints) -> None:
 def find_name_batches_and_ranks(
     sources: Sequence[ReportSource], hints: UserHints, ask: Ask | None
 ) -> dict[Path, NameFacts]:
-    """Return what the name of each says, by ``Source.shown``. A run folder says its batch size
-    itself; the name of a DLProf folder may say it. Raises UsageError."""
+    """Return what the name of each says, by ``ReportSource.shown``. A run folder says its batch
+    size itself; the name of a DLProf folder may say it. Raises UsageError."""
     silent = [
         source.shown
         for source in sources

@@ -199,7 +199,7 @@ def write_run_and_derive(
 ) -> WrittenRun:
     """Write a run with the time of its collectives that nothing covers and the estimated FLOPs of
     its shapes; then derive, in a transaction of its own, what follows from its rows. Raises
-    ReportError, which names ``path``."""
+    ReportError, which names ``error_path``."""
     calls: tuple[LayerCall, ...] = ()
     if report is not None:
         collectives = list(report.collectives)

@@ -297,7 +297,8 @@ def add_samples_environment_and_gaps(
     report: Report, folder: Path, record: Mapping[str, Any], original_record: Mapping[str, Any]
 ) -> Report:
     """Return the report with what lies beside it in its folder, and with gaps for what its profiler
-    was told to leave out. ``record``: run.json; ``first``: that of the run that was replayed."""
+    was told to leave out. ``record``: run.json; ``original_record``: that of the run that was
+    replayed."""
     gaps = []
     if (path := folder / "samples.csv").is_file():
         try:

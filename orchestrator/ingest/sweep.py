@@ -254,8 +254,8 @@ def ingest_finished_run(
     again: bool,
     compute_features: Features | None = None,
 ) -> WrittenRun | None:
-    """Take a run that has ended into the database, in a worker with ``limit`` bytes of memory;
-    ``features`` works out what is stored about its estimate.
+    """Take a run that has ended into the database, in a worker with ``memory_limit_bytes`` of
+    memory; ``compute_features`` works out what is stored about its estimate.
 
     None if its folder cannot be read: that is said, and costs this run alone.
     """
@@ -271,8 +271,8 @@ def ingest_finished_run(
 
 @contextmanager
 def explain_resumability_on_interrupt(store: Path, label: str) -> Iterator[None]:
-    """The database can be written to, so that each run may go into it as soon as it is finished.
-    ``what`` was whole is kept when a signal stops the block."""
+    """Check that the database can be written to, so that each finished run can go into it. When a
+    signal stops the block, the error says that the complete ``label`` ("runs") stay."""
     with database.open_store_for_writing(store):
         pass
     try:
@@ -373,8 +373,8 @@ def estimate_ncu_replay_cost(
     """Run one plain step at the first batch size, and estimate from its launches how long ncu would
     take. Nothing is counted, and nothing goes into the database.
 
-    ``plain``: the request of the step. Raises ToolMissing without a GPU, where there are no
-    launches to count; RunFailed when the step does not run.
+    ``plain_step_request``: the request of the step. Raises ToolMissing without a GPU, where there
+    are no launches to count; RunFailed when the step does not run.
     """
     ncu, setting = request.profiler, request.setting
     assert isinstance(ncu, Ncu)

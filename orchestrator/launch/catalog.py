@@ -21,7 +21,8 @@ def require_profiler_tools(
     """Raise ToolMissing when this machine lacks something that ``profiler`` needs: what, why, how
     to get it.
 
-    ``but`` names tools that are not needed here, because the program has its own interpreter.
+    ``excluded_tools`` names tools that are not needed here, because the program has its own
+    interpreter.
     """
     runs_in = run.find_surrounding_container()
     missing = (

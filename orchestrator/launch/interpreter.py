@@ -60,8 +60,8 @@ class _InterpreterFacts(msgspec.Struct, frozen=True):
 
 def replace_python_without_torch(program: UserProgram, typed_interpreter: str) -> UserProgram:
     """Return the program with perfctl's own interpreter where a bare ``python`` on PATH has no
-    torch, as when perfctl is called by its path. ``typed``: the first word of the command; an
-    interpreter given as a path is kept."""
+    torch, as when perfctl is called by its path. ``typed_interpreter``: the first word of the
+    command; an interpreter given as a path is kept."""
     if (
         program.python == sys.executable
         or os.sep in typed_interpreter
@@ -78,8 +78,8 @@ def raise_if_interpreter_unusable(
     program: UserProgram, perfctl_version: str, container_prefix: tuple[str, ...] = ()
 ) -> None:
     """Raise ToolMissing or UsageError unless the program's interpreter can run it under perfctl,
-    and has the module to run. ``prefix``: words before the interpreter, for one inside an image,
-    which must have this ``version`` of perfctl."""
+    and has the module to run. ``container_prefix``: words before the interpreter, for one inside an
+    image, which must have this ``perfctl_version``."""
     module = program.name if program.words[0] == "-m" else ""
     python, remedy = program.python, f"Put another interpreter before {program.name}"
     interpreter = _query_interpreter(python, program.flags, module, container_prefix)

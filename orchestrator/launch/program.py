@@ -101,10 +101,10 @@ def parse_user_program(
 ) -> UserProgram:
     """Return the command after ``--``; starts nothing.
 
-    ``parameters``: parameter -> number of its values. ``as_is``: True for a program of any kind,
-    False for a Python program, None for whichever it is. ``is_here``: False for one in an image.
-    Raises UsageError when the script does not exist or is not of that kind, or when nothing in the
-    command takes a parameter.
+    ``value_count_by_parameter``: parameter -> number of its values. ``runs_unannotated``: True for
+    a program of any kind, False for a Python program, None for whichever it is.
+    ``is_local_program``: False for one in an image. Raises UsageError when the script does not
+    exist or is not of that kind, or when nothing in the command takes a parameter.
     """
     if not command:
         raise UsageError("no command was given after --", _EXAMPLE)
@@ -186,7 +186,7 @@ def _split_interpreter(
     command: tuple[str, ...], *, accepts_non_python: bool
 ) -> tuple[str | None, tuple[str, ...], tuple[str, ...]]:
     """Return (interpreter, its options, the rest) of a command; no interpreter for one that is not
-    Python, if it may be ``is_any``."""
+    Python, if ``accepts_non_python``."""
     first = Path(command[0]).name
     if is_python_interpreter(first):
         try:

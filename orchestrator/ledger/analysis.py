@@ -49,10 +49,10 @@ def analyse_study(
     related_studies: Sequence[Study] | None = None,
     short_kernel_names: Mapping[str, str] | None = None,
 ) -> Analysis:
-    """Ledger, verdicts, roofline and sweep of a study; ``measured`` peaks go before published ones.
+    """Ledger, verdicts, roofline and sweep of a study; ``measured_peaks`` go before published ones.
 
     ``related_studies``: the studies that it is read with, as ``analyse_studies`` finds them; by
-    default it is read alone. ``names``: short kernel names of all that is read together; by
+    default it is read alone. ``short_kernel_names``: of all that is read together; by
     default of this study.
     """
     entries = build_ledger(study)
@@ -78,7 +78,7 @@ def analyse_studies(
     """Each study analysed, in order. What concerns several parts of one sweep is with the first
     of them.
 
-    ``names``: short kernel names, as ``analyse_study`` takes them; by default of all these studies.
+    ``short_kernel_names``: as ``analyse_study`` takes them; by default of all these studies.
     """
     studies = tuple(studies)
     beside = {id(group[0]): group for group in group_studies_by_sweep(studies)}

@@ -37,7 +37,7 @@ class FormulaWork:
 def match_kernels_to_user_formulas(
     run: Run, layer_keys: Sequence[Key | None], step_count: int
 ) -> FormulaWork:
-    """Return the run's kernels by layer and formula. ``keys``: those of its layers."""
+    """Return the run's kernels by layer and formula. ``layer_keys``: those of its layers."""
     estimated = {(call.layer, call.direction) for call in run.layer_calls if call.flops is not None}
     ranges = {item.number: item for item in run.report.ranges}
     is_numbered = has_kernel_step_numbers(run)

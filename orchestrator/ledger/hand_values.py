@@ -41,8 +41,8 @@ def check_hand_values(
     """Yield each value of texts like "conv2=141557760,514112 values", and of hand estimates that
     came with the reports, with the sheet that explains it best.
 
-    Exactly goes before nearly, few slips before many, ``batch`` first. Raises UsageError for a
-    layer that the networks do not have.
+    Exactly goes before nearly, few slips before many, ``preferred_batch`` first. Raises UsageError
+    for a layer that the networks do not have.
     """
     typed: dict[tuple[str, StatedValue], int | None] = {}
     for text in layer_value_texts:

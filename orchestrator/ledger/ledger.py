@@ -144,8 +144,8 @@ class LedgerRow:
 
     @property
     def ratio_at_most(self) -> float | None:
-        """Counted / paper where paper is a lower bound; None elsewhere, and when ``counted`` is a
-        lower bound too."""
+        """Executed / estimated FLOPs where the estimate is a lower bound; None elsewhere, and when
+        ``executed`` is a lower bound too."""
         if (
             not (self.estimated.lower_bound and self.estimated.value)
             or self.executed.value is None
@@ -156,8 +156,8 @@ class LedgerRow:
 
     @property
     def batch_size_or_one(self) -> int:
-        """The batch size that paper is for; 1 where the report does not say, whose figures are for
-        what it holds as a whole."""
+        """The batch size that the estimate is for; 1 where the report does not say, whose figures
+        are for what it holds as a whole."""
         return self.batch if isinstance(self.batch, int) else 1
 
     @property
@@ -419,8 +419,8 @@ def _merge_measured_and_estimated_keys(
 def _collect_estimated_row_calls(
     calls: Mapping[Key, Sequence[LayerCall]], layer: str, direction: str, *, joins_gradients: bool
 ) -> tuple[LayerCall, ...]:
-    """Pen and paper for one row: a ``whole`` "backward" is the gradients and all else, the
-    optimizer's row all layers."""
+    """Return the estimated calls of one row: if ``joins_gradients``, those of "backward" are the
+    gradients and all else; those of the optimizer's row are of all layers."""
     if (layer, direction) == OPTIMIZER:
         return tuple(
             call for (_, part), several in calls.items() if part == direction for call in several

@@ -97,7 +97,7 @@ class LayerAtBatch:
     loose: UnclaimedLaunches
     """Only if the layer has no count."""
     row: LedgerRow | None
-    """The ledger's row that ``counted`` stands in; None where no run saw the layer."""
+    """The ledger's row of ``executed``; None where no run saw the layer."""
     step_paper: Figure
     step_counted: Figure
     forward: ClockPair

@@ -388,7 +388,7 @@ class PreparedRun:
         return parts
 
     def _sum_step_work_by_group(self, get_group: Callable[[Kernel], K]) -> dict[K, CountedWork]:
-        """Work by ``key`` of a launch, which counts once."""
+        """Work by ``get_group`` of a launch, which counts once."""
         pairs = zip(self.measured_launches, self._launch_figures, strict=True)
         by_launch = {kernel.launch: (get_group(kernel), parts) for (kernel, _), parts in pairs}
         return sum_step_work_by_key(by_launch.values(), steps=self.step_count or 1)
@@ -700,8 +700,8 @@ def _join_gradients(item: PreparedRun, layers: Set[str]) -> PreparedRun:
 def pick_profiler_timing_most_points(
     runs: Iterable[PreparedRun], get_time: Callable[[PreparedRun], object]
 ) -> str | None:
-    """The profiler whose runs are ``timed`` at most batch sizes: one clock for a whole sweep; None
-    when none is."""
+    """Return the profiler that has a time (``get_time``) at most batch sizes: one clock for a
+    sweep; None when none has."""
     timed_points = {
         (item.run.profiler, item.run.point) for item in runs if get_time(item) is not None
     }

@@ -84,7 +84,7 @@ class MeasuredWork:
     same work."""
     precision: str | None = None
     paper_why: str | None = None
-    """Why ``paper`` is None though some of it is known; None otherwise."""
+    """Why ``estimated`` is None though some of it is known; None otherwise."""
     busy: float | None = None
     """Whole steps: kernel time / time of the step; over 1 when kernels overlap. None when one was
     not timed."""
@@ -140,7 +140,7 @@ class RooflinePoint:
     traffic: MeasuredWork
     flops: float | None
     source: str
-    """counted, estimated, or paper: which FLOPs ``achieved`` is made of."""
+    """State of the executed FLOPs, or "paper" (estimated): which FLOPs ``achieved`` is made of."""
     path: str | None
     """The roof: the path with the most FLOPs, or the one that the precision asks for."""
     peak: float | None
@@ -242,8 +242,8 @@ def build_roofline_point(traffic: MeasuredWork, peaks: DevicePeaks) -> RooflineP
 def _list_memory_level_points(
     traffic: MeasuredWork, peaks: DevicePeaks, peak: float | None, over_peak_reason: str | None
 ) -> Iterator[LevelRooflinePoint]:
-    """Yield the work under the roof of each memory level. ``over_peak``: why the rate itself is
-    refused."""
+    """Yield the work under the roof of each memory level. ``over_peak_reason``: why the rate itself
+    is refused."""
     counted, seconds = traffic.executed.value, traffic.seconds
     achieved = counted / seconds if counted and seconds else None
     for level in LEVELS:
@@ -488,7 +488,7 @@ def _compute_mean_sm_clock_hz(study: Study) -> float | None:
 def build_roofline(
     study: Study, ledger: Ledger, measured_peaks: Sequence[DevicePeaks] = ()
 ) -> Roofline:
-    """The points of a study; ``measured`` peaks take the place of published ones for devices of the
+    """The points of a study; ``measured_peaks`` take the place of published ones for devices of the
     same name."""
     recorded = next((run.device for run in study.runs if run.device), None)
     device = recorded or next(iter(study.runs[0].devices), None)
@@ -714,7 +714,8 @@ def _build_measured_work_by_kernel_name(
 def _compute_mean_launch_ns_by_kernel_name(
     run: Run, ns_by_launch: Mapping[int, float | None]
 ) -> dict[str, float]:
-    """Return kernel name -> mean nanoseconds per launch; ``times`` are those of its launches."""
+    """Return kernel name -> mean nanoseconds per launch; ``ns_by_launch`` are those of its
+    launches."""
     timed = (item for item in run.report.kernels if ns_by_launch.get(item.launch) is not None)
     return {
         name: fmean(ns_by_launch[kernel.launch] or 0 for kernel in kernels)

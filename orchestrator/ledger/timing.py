@@ -122,7 +122,7 @@ class TimesByLayer:
 
 
 def compute_time_spread(values: Sequence[float], steps_per_value: int = 1) -> TimeSpread:
-    """Spread of at least one value; ``divisor``: steps that each is the mean of."""
+    """Spread of at least one value; ``steps_per_value``: steps that each is the mean of."""
     median, mean = statistics.median(values), statistics.fmean(values)
     return TimeSpread(
         median, min(values), max(values), len(values), mean, tuple(values), steps_per_value
@@ -137,8 +137,8 @@ def has_kernel_times(run: Run) -> bool:
 
 
 def rank_profiler_clock(profiler: str, preferred_profiler: str | None = None) -> int:
-    """Rank of a profiler as a clock, smaller is better: ``first`` (timed the whole sweep), nsys,
-    torch, others, ncu."""
+    """Rank of a profiler as a clock, smaller is better: ``preferred_profiler`` (timed the whole
+    sweep), nsys, torch, others, ncu."""
     return (
         -1
         if profiler == preferred_profiler and profiler != "ncu"

@@ -305,7 +305,7 @@ def correlate_feature_with_step_time(
 
 
 class Association(NamedTuple):
-    """How closely two figures go together, as in :class:`Correlation`."""
+    """How closely two figures go together, as in :class:`TimeCorrelation`."""
 
     pearson: float | None
     pearson_log: float | None
@@ -328,7 +328,7 @@ def compute_correlation_coefficients(xs: Sequence[float], ys: Sequence[float]) -
 
 
 def compute_pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
-    """Return the coefficient of the values; None as in :class:`Correlation`."""
+    """Return the coefficient of the values; None as in :class:`TimeCorrelation`."""
     if len(xs) < LEAST:
         return None
     off_x, off_y = ([value - math.fsum(side) / len(side) for value in side] for side in (xs, ys))

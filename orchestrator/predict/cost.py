@@ -134,7 +134,7 @@ def compute_step_with_allreduce(
     overlap: float = 0.0,
     backward_seconds: float | None = None,
 ) -> ParallelStep:
-    """Return a step with its all-reduce. The overlap is at most ``backward`` seconds, if known."""
+    """Return a step with its all-reduce. The overlap is at most ``backward_seconds``, if known."""
     moved = compute_allreduce_bytes_per_gpu(parameters, gpus)
     communication = moved / (link_gbs * 1e9)
     hidden = min(
@@ -329,11 +329,12 @@ def compute_training_cost(
     price_per_kwh: float | None = None,
     memory: MemoryNeed | None = None,
 ) -> TrainingCost:
-    """``alone``: seconds of a step on one GPU; ``backward``: of its backward pass, which
-    communication may overlap.
+    """``single_step``: seconds of a step on one GPU; ``backward_seconds``: of its backward pass,
+    which communication may overlap.
 
-    ``power``: (W of one GPU, source). Intervals grow with the steps: prediction errors do not
-    average out over an epoch. Raises ValueError for several GPUs without link and efficiency.
+    ``gpu_watts_and_source``: (W of one GPU, source). Intervals grow with the steps: prediction
+    errors do not average out over an epoch. Raises ValueError for several GPUs without link and
+    efficiency.
     """
     parallel = compute_data_parallel_step(single_step, job, backward_seconds)
     step = parallel.step if parallel is not None else single_step
@@ -371,7 +372,7 @@ def compute_data_parallel_step(
 def compute_tensor_memory_need(
     lines: Sequence[MemoryLine], batch: int, limit_bytes: float | None, reserved_bytes: int = 0
 ) -> MemoryNeed:
-    """By the tensors alone. ``reserve``: bytes of ``limit`` that stay free."""
+    """By the tensors alone. ``reserved_bytes``: bytes of ``limit_bytes`` that stay free."""
     largest = (
         find_largest_batch_by_lines(lines, limit_bytes - reserved_bytes)
         if limit_bytes is not None

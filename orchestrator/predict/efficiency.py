@@ -92,7 +92,7 @@ class FittedEfficiency:
     middle: tuple[float, ...]
     """Median of each feature."""
     power: int
-    """Eighths; see :class:`Settings`."""
+    """Eighths; see :class:`FitSettings`."""
     floor_low: float
     floor_high: float
     model: Regressor
@@ -205,8 +205,8 @@ def split_groups_into_folds(
 
 
 def fit_efficiency_regressor(sample: FitSample, settings: FitSettings) -> Regressor:
-    """Return the model of :func:`fit`, without range and interval: exp(model) times the floor's
-    power is seconds."""
+    """Return the model of :func:`fit_efficiency`, without range and interval: exp(model) times the
+    floor's power is seconds."""
     rows, _, _, targets = _validate_and_convert_sample("model", sample, settings)
     return _fit_boosted_trees(rows, targets, settings, sample)
 
@@ -285,7 +285,7 @@ def fit_error_model_and_quantile(
 ) -> tuple[Regressor, float, float, float]:
     """Return a model of the usual error, its bounds, and the quantile that covers.
 
-    ``missed``: (n,) errors of held-out rows, in logarithms.
+    ``abs_log_errors``: (n,) errors of held-out rows, in logarithms.
     """
     import numpy as np
 

@@ -2,7 +2,7 @@
 steps: costs of the parts, efficiency over the rest, then the interval.
 
 base    = sum(costs[i] * parts[i]) in the order of PARTS
-    seconds = efficiency.predict(fit.fitted, [features], [base * HEADROOM])[0].seconds
+    seconds = efficiency.predict_seconds(fit.fitted, [features], [base * HEADROOM])[0].seconds
 
 Seconds never fall with batch.
 """
@@ -327,10 +327,10 @@ def fit_part_costs(rows: StepTable, row_indices: Any = None, ridge: float = 0.01
     """Costs >= 0 of the parts, with the least squared relative errors (active sets: Lawson and
     Hanson, 1974).
 
-    ``chosen``: places of the records to learn from, all by default. ``ridge``: weight of a cost
-    twice as large as its class's, in steps that are predicted as 0. The less the data tells parts
-    apart, the closer their costs are to their class's (arithmetic, bytes, operations). Outliers get
-    less weight (Huber, at twice the median error).
+    ``row_indices``: places of the records to learn from, all by default. ``ridge``: weight of a
+    cost twice as large as its class's, in steps that are predicted as 0. The less the data tells
+    parts apart, the closer their costs are to their class's (arithmetic, bytes, operations).
+    Outliers get less weight (Huber, at twice the median error).
     """
     import numpy as np
 
@@ -359,8 +359,8 @@ def _solve_robust_nnls(
     targets: Floats,
     step_row_count: int,
 ) -> Floats:
-    """Non-negative least squares of ``columns @ x = 1`` and ``pull @ x = wanted``; the first
-    ``steps`` rows are steps."""
+    """Non-negative least squares of ``columns @ x = 1`` and ``pull @ x = targets``; the first
+    ``step_row_count`` rows are steps."""
     import numpy as np
     from scipy.optimize import nnls
 

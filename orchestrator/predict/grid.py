@@ -11,8 +11,8 @@ are their scalar product::
                   host seconds an operation * operations)
 
 ``rows`` are those of the device and of weaker ones (``published``: no device is slower than a
-weaker one). The result is that of :func:`published.predict`; amounts that bend are kept to
-:data:`CLOSE`.
+weaker one). The result is that of :func:`published.predict_step_by_published_fit`; amounts that
+bend are kept to :data:`CLOSE`.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class NetworkAmounts:
     optimizers: Mapping[str, tuple[GroupAmount, ...]]
     """Optimizer -> the part of its update, which is equal at every batch size: one point."""
     operations: float
-    """:func:`published.started`."""
+    """:func:`published.count_weighted_host_starts`."""
 
 
 class DeviceCost(NamedTuple):
@@ -125,7 +125,7 @@ class DeviceCosts:
 def compute_network_part_amounts(
     works: Sequence[Operation], parameters: int, max_batch: int
 ) -> NetworkAmounts:
-    """``largest``: the last batch size."""
+    """``max_batch``: the last batch size."""
     case = StepSpec(
         "", "", step_parts.merge_equal_operations(works), 1, True, "fp32", OPTIMIZERS[0], parameters
     )
@@ -290,7 +290,8 @@ class StepSplit:
 
 @dataclass(frozen=True, slots=True)
 class GridCell:
-    """One device, precision and optimizer. The numbers are places in the lists of :class:`Grid`."""
+    """One device, precision and optimizer. The numbers are places in the lists of
+    :class:`TimeGrid`."""
 
     way: str
     """Name of the source; "" if nothing can be predicted, for ``reason``."""
@@ -357,10 +358,11 @@ def sample_curve_adaptively(
     evaluate_batches: Callable[[Sequence[int]], Iterable[tuple[float, float, float]]],
     points_per_octave: int = 2,
 ) -> Curve:
-    """Return a function of batch sizes as knots. ``steps``: points sampled per octave at least.
+    """Return a function of batch sizes as knots. ``points_per_octave``: points sampled per octave
+    at least.
 
-    Every call of ``at`` asks for many batch sizes, because a fitted model takes as long for one as
-    for hundreds.
+    Every call of ``evaluate_batches`` asks for many batch sizes, because a fitted model takes as
+    long for one as for hundreds.
     """
     first = sorted({round(2 ** (n / points_per_octave)) for n in range(16 * points_per_octave + 1)})
     knot_at = {

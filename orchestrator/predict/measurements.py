@@ -171,8 +171,8 @@ def build_prediction_evidence(
     store_path: Path,
     report_progress: Callable[[str], None] = lambda text: None,
 ) -> Evidence:
-    """Return the runs of the store, and fits to those on the devices; ``note`` hears of each
-    fit."""
+    """Return the runs of the store, and fits to those on the devices; ``report_progress`` hears of
+    each fit."""
     machine_of = {device.machine.name: device.machine for device in devices}
     groups: dict[Group, list[StepMeasurement]] = defaultdict(list)
     for record in store_measurements.measured:

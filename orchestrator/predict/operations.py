@@ -208,12 +208,12 @@ def get_activation_element_bytes(precision: str) -> int:
 def list_forward_operations_per_sample(
     ops: Iterable[OpShape], traced_batch: int = 1
 ) -> tuple[Operation, ...]:
-    """Return the forward operations of a step traced at ``batch`` samples, in order, each for one
-    sample.
+    """Return the forward operations of a step traced at ``traced_batch`` samples, in order, each
+    for one sample.
 
     What works on parameters is told from a result whose first size is 1 at more than one sample: at
-    a ``batch`` of 1 it counts as work on that sample. The backward rows show which operations need
-    no grad_input; without backward rows it is the first one with weights.
+    a ``traced_batch`` of 1 it counts as work on that sample. The backward rows show which
+    operations need no grad_input; without backward rows it is the first one with weights.
     """
     ordered = sorted(ops, key=lambda op: op.position)
     forward = [

@@ -1,7 +1,8 @@
 """How long a step takes, by the best of four sources: a step measured on this device, a fit to own
 runs on it, the fit to published steps that ships with perfctl, or the roofline alone.
 
-:func:`predict` asks the :data:`SOURCES` in this order; the first that knows the step answers.
+:func:`choose_best_time_source` asks the :data:`SOURCES` in this order; the first that knows the
+step answers.
 """
 
 from __future__ import annotations
@@ -503,7 +504,7 @@ def choose_best_time_source(
     case: StepSpec, machine: Machine, evidence: Evidence
 ) -> tuple[TimeSource, tuple[str, ...]]:
     """Return the best source for this step, and why each better one was not possible. Raises
-    ValueError as :func:`predict` does."""
+    ValueError as :func:`predict_from_best_source` does."""
     if not case.works:
         raise ValueError(f"{case.model}: no known operation, so perfctl cannot predict it")
     if case.batch < 1:

@@ -215,8 +215,7 @@ def parse_shipped_fit(document: Mapping[str, Any]) -> ShippedFit:
 
 @dataclass(frozen=True, slots=True)
 class FitOnMachine:
-    """The fit on one machine, in one regime: costs of the parts, as a :class:`StepFitted`
-    has them."""
+    """The fit on one machine, in one regime: costs of the parts, as a StepFit has them."""
 
     machine: Machine
     regime: CostRegime
@@ -524,7 +523,7 @@ class StepBounds(NamedTuple):
     host_width: float
 
     def combine_with_gpu(self, gpu_seconds: float) -> PredictedRange:
-        """Return the step's time where the GPU takes ``gpu`` seconds."""
+        """Return the step's time where the GPU takes ``gpu_seconds``."""
         low, high = (
             max(gpu_seconds / self.gpu_width, self.host / self.host_width),
             max(gpu_seconds * self.gpu_width, self.host * self.host_width),

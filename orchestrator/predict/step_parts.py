@@ -127,7 +127,7 @@ FEATURES = (
     "activation share",
     "weights per operation",
 )
-"""Features of the step model; see :func:`features`."""
+"""Features of the step model; see :func:`compute_step_features`."""
 INCREASING = ("arithmetic", "bytes", "batch", "bytes per operation")
 """Features that grow with the batch size."""
 
@@ -295,8 +295,8 @@ def list_operation_part_seconds(
 
 
 def list_cache_overflow_batches(work: Operation, element_bytes: int) -> tuple[int, ...]:
-    """Batch sizes between which the parts are straight lines over batch; ``size``: bytes of
-    an activation."""
+    """Batch sizes between which the parts are straight lines over batch; ``element_bytes``: bytes
+    of an activation."""
     each = (work.inputs + work.outputs) * element_bytes
     last = [int(cached_bytes / each) for cached_bytes in (SPILLED, OVERFLOW) if each]
     return tuple(batch for last_batch in last for batch in (last_batch, last_batch + 1))
@@ -473,8 +473,8 @@ def compute_step_floor_seconds(case: StepSpec, machine: Machine) -> float:
 
 
 def compute_step_features(case: StepSpec, part_seconds: tuple[float, ...]) -> tuple[float, ...]:
-    """One figure for each of :data:`FEATURES`. ``found``: :func:`parts` of the case, on the machine
-    of the fit."""
+    """Return one figure for each of :data:`FEATURES`. ``part_seconds``: as
+    :func:`sum_step_part_seconds` returns them for the machine of the fit."""
     seconds = dict(zip(PARTS, part_seconds, strict=True))
     arithmetic = add_left_to_right(
         seconds[f"{group} {phase}"] for group in PRODUCTS for phase in ("forward", "backward")

@@ -146,7 +146,8 @@ def _compute_training_cost(
     power: tuple[float, str] | None = None,
     includes_memory: bool = True,
 ) -> cost.TrainingCost:
-    """Return the training that a step is part of. ``with_room``: with the memory that it needs."""
+    """Return the training that a step is part of. ``includes_memory``: with the memory that it
+    needs."""
     link_gbs, link = find_gpu_link_rate_and_source(board, question)
     job = cost.TrainingJob(
         step.case.batch,

@@ -433,7 +433,7 @@ class FamilyAnswers:
 
     def answer_query(self, query: str) -> tuple[HTTPStatus, Mapping[str, Any]]:
         """Return the answer to a request: ``model=SPEC`` gives :meth:`build_network_answer`,
-        nothing :func:`families`, everything else an error."""
+        nothing :func:`list_family_parameters`, everything else an error."""
         if not query:
             return HTTPStatus.OK, {"families": list_family_parameters()}
         key = spec = ""

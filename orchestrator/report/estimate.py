@@ -88,8 +88,8 @@ def build_estimated_step_view(
     includes_operations_table: bool,
     memory_limit_bytes: int | None = None,
 ) -> View:
-    """Return the layers and the totals of the first batch size, then the other tables. ``limit``:
-    bytes of memory that the largest batch may take."""
+    """Return the layers and the totals of the first batch size, then the other tables.
+    ``memory_limit_bytes``: bytes of memory that the largest batch may take."""
     batch, first = next(iter(output.batches.items()))
     tables = [
         _build_layers_table(first),

@@ -91,8 +91,8 @@ def format_time(ns: float) -> str:
 
 
 def format_step_times(spread: TimeSpread, samples_per_step: float = 1) -> str:
-    """Return a median time over ``samples``, with the fastest and slowest step: "57.8 ms (16.1 ms
-    to 61.0 ms in 3 steps)"; of a single step only its time."""
+    """Return a median time over ``samples_per_step``, with the fastest and slowest step: "57.8 ms
+    (16.1 ms to 61.0 ms in 3 steps)"; of a single step only its time."""
     middle, low, high = (
         format_time(ns / samples_per_step) for ns in (spread.median, spread.low, spread.high)
     )
@@ -171,7 +171,7 @@ def format_value_with_range(
     format_number: WriteNumber = format_three_significant_digits,
 ) -> str:
     """Return "3.1 h (2.6 to 3.9 h)", in a column "3.1 h (2.6–3.9)"; only the value if its range is
-    empty. ``write``: makes a text of a number, by default three significant digits."""
+    empty. ``format_number``: makes a text of a number, by default three significant digits."""
     tail = f" {unit}" if unit else ""
     value, low, high = map(format_number, (span.value, span.low, span.high))
     if low == high:

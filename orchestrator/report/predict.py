@@ -143,7 +143,7 @@ def list_device_facts(device: Device, notes: Sequence[str], addition: str = "") 
 def list_prediction_basis_facts(
     basis: str, point: StepTime | GenerationPoint, unused_sources: Sequence[str] = ()
 ) -> list[Fact]:
-    """Return what a time rests on, how far that can be trusted, and the ``unused`` sources."""
+    """Return what a time rests on, how far that can be trusted, and the ``unused_sources``."""
     if point.coverage is not None:
         basis += f"; the range covers {point.coverage:.0%} of held-out times"
         basis += " (this one is an extrapolation)" if point.outside else ""
@@ -165,8 +165,8 @@ def add_memory_fact(
     memory: MemoryNeed | GenerationMemory | None,
     composition_text: str,
 ) -> list[Fact]:
-    """Return the times, then the memory; a memory that is too small comes first. ``parts``: what
-    the memory consists of."""
+    """Return the times, then the memory; a memory that is too small comes first.
+    ``composition_text``: what the memory consists of."""
     if memory is None:
         return [*times, ("memory", "unknown")]
     text = format_bytes_binary_prefix(memory.total)

@@ -88,7 +88,8 @@ def build_layer_calculation_sheets(
 
 
 def build_layer_calculation_view(output: LayerSheets, *, show_calculation: bool) -> View:
-    """Return the worked layer (with ``has_sheet``), and what explains the manual estimate."""
+    """Return the worked layer (with ``show_calculation``), and what explains the manual
+    estimate."""
     columns = text_columns("", "formula", "numbers", "result")
     tables, notes = [], []
     for size, sheet in output.batches.items():

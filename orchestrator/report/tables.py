@@ -93,7 +93,7 @@ def number_cell(
     mark: str = "",
     is_lower_bound: bool = False,
 ) -> Cell:
-    """Return ``shown`` ("24.7 ms") as a cell of a number and its unit; a known zero has none.
+    """Return ``text`` ("24.7 ms") as a cell of a number and its unit; a known zero has none.
     ``mark`` stands before it."""
     number, _, unit = text.partition(" ")
     return Cell(
@@ -274,8 +274,8 @@ class Column:
     is_optional: bool = False
     """The terminal leaves it out where there is no room."""
     order: str = ""
-    """"ascending" or "descending": the rows are made in the order of this column. :func:`table`
-    drops it where they are not."""
+    """"ascending" or "descending": the rows are made in the order of this column.
+    :func:`build_table` drops it where they are not."""
 
 
 RUN = Column("run", style="text", is_optional=True)
@@ -352,8 +352,9 @@ def build_table(
     """Return a table with ``notes`` above it; None when there are no rows. A value is a cell, or
     becomes one of the kind of its column.
 
-    A column in which every cell is a dash is left out unless ``is_complete``. If ``explains``, a
-    note above the table gives the reason. ``without``: labels of columns that are left out.
+    A column in which every cell is a dash is left out unless ``keep_empty_columns``. If
+    ``explain_empty_columns``, a note above the table gives the reason. ``omitted_columns``: labels
+    of columns that are left out.
     """
     cells = [tuple(map(_convert_to_cell, columns, row)) for row in rows]
     if not cells:
@@ -538,7 +539,7 @@ def encode_integers_as_base64(values: Sequence[int], *, as_differences: bool = F
     """Return LEB128 (seven bits a byte, the lowest first, the eighth says that more follow) in
     base64; "" for zeros alone.
 
-    ``differences``: each value less the one before, 0, -1, 1, -2, ... as 0, 1, 2, 3, ...
+    ``as_differences``: each value less the one before, 0, -1, 1, -2, ... as 0, 1, 2, 3, ...
     """
     import numpy as np
 
@@ -567,10 +568,8 @@ def pack_long_table(
     *,
     short_kernel_names: ShortNames,
 ) -> PackedTable:
-    """Columns, then ``more`` that are packed and stand in the long table only; those without a
-    value become a note.
-
-    ``names``: short kernel names.
+    """Return columns, then ``extra_columns`` that are packed and stand in the long table only;
+    those without a value become a note.
     """
     caption = {"launches": "Every launch", "counters": "Counters by kernel name"}[key]
     packed_columns = [

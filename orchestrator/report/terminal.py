@@ -104,7 +104,7 @@ def build_run_views(
     run: Run, *, show_all: bool = False, is_document: bool = False
 ) -> Iterator[View]:
     """Yield what is known of one run: findings, the ledger, chapters of the HTML report, and what
-    the run is. ``is_whole``: ranges, values of the report and the SHA-256 too."""
+    the run is. ``show_all``: ranges, values of the report and the SHA-256 too."""
     group = RunGroup(analyse_study(group_into_studies([run])[0]))
     yield _build_findings_view(group.analysis, show_full_findings=show_all or is_document)
     if is_document or not has_repeated_blocks(group.phases):

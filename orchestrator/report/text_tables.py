@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from perfctl.orchestrator.report.tables import Cell, Column
-    from perfctl.orchestrator.report.tables import Table as View
+    from perfctl.orchestrator.report.tables import Table as CellTable
 LONGEST_NAME = 36
 """Characters of a name that a column shows at most."""
 CUT_NAME, WRAPPED_TEXT = 20, 24
@@ -77,8 +77,8 @@ def _define_unit_preserving_text_class() -> type[Text]:
 
 
 def wrap_text(plain: str, width: int) -> list[str]:
-    """``words`` in lines of at most ``width``, broken at blanks, in paths and names after a mark;
-    else not at all."""
+    """Return ``plain`` in lines of at most ``width``, broken at blanks, in paths and names after a
+    mark; else not at all."""
     lines = []
     for line in insert_no_break_before_units(plain).split("\n"):
         current = ""
@@ -95,8 +95,8 @@ def wrap_text(plain: str, width: int) -> list[str]:
 
 
 def _split_at_breaks(line: str, width: int) -> list[str]:
-    """Where a line may be broken: after blanks, and in a word of over ``whole`` characters after /
-    . _ - , : ="""
+    """Split a line where it may be broken: after blanks, and in a word of over ``width``
+    characters after / . _ - , : ="""
     pieces = []
     for part in re.findall("[^ ]+ *| +", line):
         is_long = len(part.rstrip(" ")) > width
@@ -105,7 +105,7 @@ def _split_at_breaks(line: str, width: int) -> list[str]:
 
 
 def add_text_rows(table: Table, rows: Iterable[Iterable[str | Text]]) -> Table:
-    """The same table; words become :func:`text`."""
+    """Return the same table with these rows; words become :func:`make_printable_text`."""
     for row in rows:
         table.add_row(
             *(make_printable_text(cell) if isinstance(cell, str) else cell for cell in row)
@@ -121,9 +121,10 @@ def make_printable_text(plain: str, style: str = "") -> Text:
     return _define_unit_preserving_text_class()(plain, style)
 
 
-def draw_terminal_table(table: View, max_rows: int, width: int) -> Group:
-    """A table for the terminal, cut to ``rows``; of its optional columns the last ones are left out
-    until it fits ``width``. If the others would break words or lose names, each row is a list."""
+def draw_terminal_table(table: CellTable, max_rows: int, width: int) -> Group:
+    """A table for the terminal, cut to ``max_rows``; of its optional columns the last ones are left
+    out until it fits ``width``. If the others would break words or lose names, each row is a
+    list."""
     from rich.console import Group
 
     indexes = list(range(len(table.columns)))
@@ -158,7 +159,7 @@ def draw_terminal_table(table: View, max_rows: int, width: int) -> Group:
 
 
 def _fit_column_widths(
-    table: View, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int
+    table: CellTable, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int
 ) -> list[int]:
     """Return the characters of each column, the widest of which give way; [] if there is no room
     for every number, the beginning of every name and every word."""
@@ -204,7 +205,7 @@ def _draw_rows_as_lists(columns: Sequence[Column], rows: Sequence[Sequence[Cell]
     return table
 
 
-def _measure_needed_width(table: View, column_indexes: Sequence[int]) -> int:
+def _measure_needed_width(table: CellTable, column_indexes: Sequence[int]) -> int:
     """Return the characters of a table whose names are cut and texts wrapped as far as is usual."""
     needed = 2 * (len(column_indexes) - 1)
     for index in column_indexes:
@@ -217,7 +218,7 @@ def _measure_needed_width(table: View, column_indexes: Sequence[int]) -> int:
 
 
 def style_cell_text(cell: Cell, unit_width: int) -> Text:
-    """``width``: of the longest unit in the column, so that units stand below each other."""
+    """``unit_width``: of the longest unit in the column, so that units stand below each other."""
     style = STYLES.get(cell.style, "")
     if cell.unit is None or not unit_width:
         return make_printable_text(cell.text, style)

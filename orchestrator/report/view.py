@@ -90,7 +90,8 @@ class Section(View):
     ledger: LedgerView | None = None
     matrix: LedgerMatrix | None = None
     trails: Mapping[str, Any] = field(default_factory=dict)
-    """As ``trail.packed`` makes them; "names": short kernel name -> complete name."""
+    """As ``trail.deduplicate_trail_texts`` returns them; "names": short kernel name -> complete
+    name."""
     grids: tuple[PackedTable, ...] = ()
     """Long tables that are drawn a screen at a time."""
     timelines: tuple[JsonObject, ...] = ()

@@ -121,9 +121,9 @@ def insert_columns(
 ) -> int:
     """Insert columns of a run, chunk by chunk, and return the number of rows.
 
-    ``columns``: name -> the SQL that goes into it, with a ``?`` where a value of the column stands.
-    Last columns that a chunk does not have are NULL. Values of a type that the column does not take
-    are handled as ``schema.convert_to_column_type`` says.
+    ``sql_by_column``: name -> the SQL that goes into it, with a ``?`` where a value of the column
+    stands. Last columns that a chunk does not have are NULL. Values of a type that the column does
+    not take are handled as ``schema.convert_to_column_type`` says.
     """
     declared = schema.read_column_types(table)
     rows = 0
@@ -194,7 +194,7 @@ def _insert_chunk(
 def _insert_rows(
     connection: sqlite3.Connection, insert_into: str, row_sql: str, columns: Sequence[Column]
 ) -> None:
-    """``row`` is the SQL of one, whose marks take the columns' values."""
+    """``row_sql`` is the SQL of one, whose marks take the columns' values."""
     width, rows = len(columns), len(columns[0])
     values: list[Any] = [None] * (width * rows)
     for index, column in enumerate(columns):
@@ -230,8 +230,8 @@ def write_kernels(
 ) -> tuple[int, bool]:
     """Write the kernels of a run, inside SQLite where its report is attached.
 
-    Return how many there are, and whether all their values are known to be possible. ``first``: as
-    in ``write_records``.
+    Return how many there are, and whether all their values are known to be possible. ``first_ids``:
+    as in ``write_records``.
     """
     if isinstance(kernels, SqlKernels):
         shared = SHARED["kernel_launch"]
@@ -311,7 +311,8 @@ def write_records(
 ) -> int:
     """Write records of a run to their table; how many rows.
 
-    ``first``: table -> id of its number 0. What rows refer to by number has to be there already.
+    ``first_ids``: table -> id of its number 0. What rows refer to by number has to be there
+    already.
     """
     shared = SHARED.get(table, ())
     # each new key gets the next number

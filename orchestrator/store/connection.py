@@ -48,7 +48,7 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
         )
     try:
         # Absolute, so that no name reads as a URI; uri=True lets reports be attached read-only (see
-        # bulk.attached).
+        # bulk.attach_read_only).
         connection = sqlite3.connect(
             path.absolute(), timeout=WAIT_MS / 1000, isolation_level=None, uri=True
         )

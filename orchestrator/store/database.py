@@ -33,8 +33,8 @@ def open_store_for_writing(path: Path) -> Iterator[sqlite3.Connection]:
     """The database at ``path``, created or migrated where needed. Raises StoreError when it cannot
     be used.
 
-    The connection is in autocommit mode: use ``transaction`` around everything that belongs
-    together.
+    The connection is in autocommit mode: use ``write_in_transaction_without_triggers``
+    around everything that belongs together.
     """
     raise_if_store_folder_missing(path)
     _raise_if_not_regular_file(path)
@@ -100,7 +100,7 @@ def _open_current_or_migrated_store(
     on_open: Callable[[sqlite3.Connection], None],
 ) -> sqlite3.Connection:
     """Return a connection to an empty file or a database of this version; a database of 1.0 is
-    migrated first. ``prepare`` is called before the folder is unlocked."""
+    migrated first. ``on_open`` is called before the folder is unlocked."""
     while True:
         with hold_folder_lock(path, fcntl.LOCK_SH):
             before = path.stat() if path.exists() else None

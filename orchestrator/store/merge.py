@@ -20,7 +20,7 @@ from perfctl.orchestrator.store.write import (
 )
 
 PART = "part"
-"""Schema under which ``bulk.attached`` has the database that runs are copied from."""
+"""Schema under which ``bulk.attach_read_only`` has the database that runs are copied from."""
 _BY_ROW = ("store_info", "sweep", "device", "run", "run_device")
 """Tables that are not copied as they are."""
 
@@ -42,9 +42,9 @@ def copy_run_from_attached_database(
     """Copy one run of the attached database with all that is its own, or nothing; (its number here,
     whether it is new).
 
-    The same artifact is there once, unless ``again``. ``beside``: it takes no other's place, as in
-    ``write_run``. ``artifact`` gives the path of its report as this database says it; with it, a
-    run without a report is there once, too.
+    The same artifact is there once, unless ``allow_duplicate_artifact``. ``keep_failed_runs``: it
+    takes no other's place, as in ``write.write_run``. ``map_artifact_path`` gives the path of its
+    report as this database says it; with it, a run without a report is there once, too.
     """
     with disable_foreign_keys(connection), write_in_transaction_without_triggers(connection):
         run = _read_attached_row(connection, "run", run_id)

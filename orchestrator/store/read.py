@@ -175,11 +175,12 @@ def list_run_ids(
     latest_per_configuration: bool = False,
 ) -> list[int]:
     """Ids of runs, oldest first; only of one sweep where it is given, without the runs whose
-    reports lie outside of ``folder`` (a path as the database has them).
+    reports lie outside of ``artifact_folder`` (a path as the database has them).
 
-    ``latest_of_each`` leaves out runs that a later one of the same profiler, workload, variant,
-    parameters, mode, precision and device has replaced; a partial run replaces no complete one,
-    and a failed run neither. Runs of unknown workload or without any parameter are never left out.
+    ``latest_per_configuration`` leaves out runs that a later one of the same profiler, workload,
+    variant, parameters, mode, precision and device has replaced; a partial run replaces no complete
+    one, and a failed run neither. Runs of unknown workload or without any parameter are never left
+    out.
     """
     rows = connection.execute(
         f"SELECT id, profiler, workload, {PARAMETERS}, mode, precision, device_id, variant, "
@@ -281,8 +282,8 @@ def _describe_served_steps_by_run(connection: sqlite3.Connection) -> dict[int, s
 
 
 def load_run(connection: sqlite3.Connection, run_id: int, max_op_calls: int = 0) -> Run:
-    """Return a whole run, with the ``calls_max`` longest operators and calls. Raises StoreError if
-    it is not there.
+    """Return a whole run, with the ``max_op_calls`` longest operators and calls. Raises StoreError
+    if it is not there.
 
     Only a run with a text that is no UTF-8 is read with tolerance, which takes a quarter longer.
     """
@@ -423,8 +424,8 @@ def read_run_table_rows(
     run_id: int,
     sql_condition: str = "",
 ) -> list[R]:
-    """Return a table's rows of one run, all or those that ``only`` selects; its columns are named
-    as the record's fields, except for numbers of ranges."""
+    """Return a table's rows of one run, all or those that ``sql_condition`` selects; its columns
+    are named as the record's fields, except for numbers of ranges."""
     rows = connection.execute(
         _build_run_rows_select_sql(record._fields, table, sql_condition), {"run": run_id}
     )
@@ -458,7 +459,7 @@ def read_derived_counts(
     connection: sqlite3.Connection, run_id: int, rule_pattern: str = "%"
 ) -> list[DerivedCount]:
     """What rules say that launches of a run executed, in the order of its launches; only of rules
-    that are LIKE ``rules``."""
+    that are LIKE ``rule_pattern``."""
     sql = (
         "SELECT launch, instruction, value, rule, verified_error FROM kernel_launch"
         " JOIN derived_count ON kernel_id = kernel_launch.id WHERE run_id = :run"

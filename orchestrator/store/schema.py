@@ -194,7 +194,7 @@ def build_range_checked_sql(column: str, value: str) -> str:
 
 def convert_to_column_type(table: str, column: str, values: Sequence[Any]) -> list[Any]:
     """Return a column's values as a STRICT table takes them: fractions of a whole number are
-    rounded, and what is no number becomes one that ``_remove_impossible_values`` refuses."""
+    rounded, and what is no number becomes one that ``write._remove_impossible_values`` refuses."""
     declared = read_column_types(table)[column]
     if declared == "TEXT":
         return [repr(value) if isinstance(value, bytes) else value for value in values]

@@ -74,7 +74,7 @@ COUNTED: Mapping[str, str] = {
     "samples": "sample",
     "op_calls": "op_instance",
 }
-"""Field of Written -> the table whose rows it counts."""
+"""Field of WrittenRun -> the table whose rows it counts."""
 _VIEWED = {
     "kernel_launch": "kernel",
     "op_instance": "op_call",
@@ -202,9 +202,9 @@ def write_run(
     """Write one run with its parameters and everything its report holds, or nothing at all.
 
     Errors while the report is read (it may be a stream) leave the database as it was. The same
-    artifact is written once, unless ``again``. ``beside``: it belongs to the run just written
-    (another rank of it), and takes no other's place. Raises OverflowError for a number beyond 64
-    bits, which SQLite does not hold and no profiler counts.
+    artifact is written once, unless ``allow_duplicate_artifact``. ``keep_failed_runs``: it belongs
+    to the run just written (another rank of it), and takes no other's place. Raises OverflowError
+    for a number beyond 64 bits, which SQLite does not hold and no profiler counts.
     """
     command = sweep.command and mask_command_line(sweep.command)
     sweep = replace(sweep, name=mask_secrets(sweep.name), command=command)
@@ -298,8 +298,8 @@ def find_or_insert_row(
     key_values: Mapping[str, Any],
     extra_values: Mapping[str, Any] = MappingProxyType({}),
 ) -> int:
-    """Return the id of the row with these facts; it is made where it is not there yet, with the
-    ``others``."""
+    """Return the id of the row with ``key_values``; one that is not there yet is made, with the
+    ``extra_values`` too."""
     same = " AND ".join(f"{column} IS :{column}" for column in key_values)
     row = connection.execute(f"SELECT id FROM main.{table} WHERE {same}", key_values).fetchone()
     return int(row[0]) if row else insert_row(connection, table, {**key_values, **extra_values})
@@ -432,7 +432,8 @@ def _remove_impossible_values(
     """Replace values of a run that cannot be by NULL; where a column has to have a value, delete
     the row. Return the gaps that say so.
 
-    ``new_rows``: table -> SQL that finds its new rows, without its index where there are many.
+    ``conditions_by_table``: table -> SQL that finds its new rows, without its index where there are
+    many.
     """
     gaps: list[Gap] = []
     for table, of_run in conditions_by_table.items():

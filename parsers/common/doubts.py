@@ -25,8 +25,8 @@ LOST = "excluded from the export, or lost"
 def make_unknown_names_warning(
     names_by_kind: Mapping[str, Iterable[str]], effect: str = "left out"
 ) -> tuple[Diagnostic, ...]:
-    """Return one warning that names everything in ``found``, or nothing. ``found``: kind
-    ("columns") -> names in order."""
+    """Return one warning that names everything in ``names_by_kind`` ("columns" -> names in order),
+    or nothing."""
     distinct = {
         kind: list(map(_shorten_name, dict.fromkeys(names)))
         for kind, names in names_by_kind.items()
@@ -91,8 +91,8 @@ class SeveralRunsError(ReportError):
 def make_repeated_part_error(
     path: Path, tool: str, subject: str, line: int, start_lines: Sequence[int] = ()
 ) -> SeveralRunsError:
-    """Return the error for a file in which ``what`` begins again at ``line`` (from 1). ``starts``:
-    all such lines."""
+    """Return the error for a file in which ``subject`` begins again at ``line`` (from 1).
+    ``start_lines``: all such lines."""
     reason = (
         f"{subject} appears twice (again at line {line}); both together would double the totals"
     )
@@ -118,7 +118,7 @@ def make_several_runs_error(path: Path, tool: str, start_lines: Sequence[int]) -
 
 def make_joined_parts_warning(subject: str, start_lines: Sequence[int]) -> tuple[Diagnostic, ...]:
     """Return a warning where parts that may be separate runs were read as one; they begin
-    at ``lines``."""
+    at ``start_lines``."""
     dots = ["..."] if len(start_lines) > _LINES_SHOWN else []
     line_list = ", ".join([*map(str, start_lines[:_LINES_SHOWN]), *dots])
     text = (
@@ -133,8 +133,8 @@ def make_missing_numbers_warning(
     subject: str, numbers: Collection[int], *, expected_first: int | None = None, reason: str = LOST
 ) -> tuple[Diagnostic, ...]:
     """Return a warning if ``numbers`` ("IDs of launches"), which count up by 1, leave some out;
-    a note if most are missing, because a filter chose the others then. ``first``: the number that
-    a complete report begins with; None if that may be any."""
+    a note if most are missing, because a filter chose the others then. ``expected_first``: the
+    number that a complete report begins with; None if that may be any."""
     distinct = sorted(set(numbers))
     bounds = (
         distinct if expected_first is None else [min([expected_first, *distinct]) - 1, *distinct]

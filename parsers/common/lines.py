@@ -183,7 +183,7 @@ class LineReader:
         return self._lines[self._at - 1] + "\n"
 
     def pop_suffixes_after_prefix(self, prefix: str) -> list[str]:
-        """What follows ``start`` in the lines straight ahead that begin with it, without the "\n";
+        """What follows ``prefix`` in the lines straight ahead that begin with it, without the "\n";
         they are taken. [] also where the next line is not read yet."""
         endings: list[str] = []
         for line in islice(self._lines, self._at, len(self._lines) - 1):

@@ -1,7 +1,7 @@
 """Numbers and units as profilers print them, in base units: ns, byte, Hz, byte/s, %, inst, ... A
 *unit* belongs to one row or column; a *decimal style* to a whole file: "1.234" of ncu is 1.234
 under LC_ALL=C and 1234 under de_DE. Where all numbers together do not decide, an ambiguous one
-raises :class:`AmbiguousNumber` rather than being guessed."""
+raises :class:`AmbiguousNumberError` rather than being guessed."""
 
 from __future__ import annotations
 

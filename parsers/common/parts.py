@@ -36,8 +36,8 @@ class RunInFile(NamedTuple):
 def parse_each_run_of_file(
     path: Path, several_runs_error: SeveralRunsError, parse: Callable[[Path], Report]
 ) -> Iterator[RunInFile]:
-    """Yield the runs of ``path``, in which outputs after the first begin as ``joined`` says.
-    Raises OSError."""
+    """Yield the runs of ``path``, in which outputs after the first begin as ``several_runs_error``
+    says. Raises OSError."""
     from perfctl.records.report import Diagnostic
 
     numbers: dict[str, int] = {}

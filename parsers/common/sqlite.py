@@ -111,8 +111,9 @@ class Database:
         recognized_tables: Collection[str],
         recognized_table_prefixes: tuple[str, ...] = (),
     ) -> dict[str, list[str]]:
-        """Return tables and columns that hold data and are in no list. ``columns``: table -> its
-        known columns; ``tables`` and ``families``: other known tables, and how they begin."""
+        """Return tables and columns that hold data and are in no list. ``recognized_columns``:
+        table -> its known columns; ``recognized_tables`` and ``recognized_table_prefixes``: other
+        known tables, and how they begin."""
         unknown = list_unknown_names(self.tables, recognized_columns, recognized_tables)
         unknown_columns = [
             (table, name)
@@ -278,9 +279,9 @@ def list_unreadable_column_gaps(
 ) -> Iterator[Gap]:
     """Yield a gap for each column and table that cannot be read whole.
 
-    ``tables``: those that are read; ``always``: tables and columns that every such database has.
-    Raises sqlite3.Error where the pages of a file do not fit together: what is read from them could
-    be anything.
+    ``tables``: those that are read; ``required_columns``: tables and columns that every such
+    database has. Raises sqlite3.Error where the pages of a file do not fit together: what is read
+    from them could be anything.
     """
     connection = database.connection
     pages, page_bytes = (

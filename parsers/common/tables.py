@@ -1,8 +1,8 @@
 """The builder of records from tables, which every format of rows and columns shares.
 
-A :class:`Column` declares which column of a tool fills which field of a record: names, unit,
-and how a cell is read. A :class:`Table` finds the declared columns in the header of one file and
-reads its rows. Cells are texts (CSV, console), or the values of JSON and SQL.
+A :class:`FieldColumn` declares which column of a tool fills which field of a record: names, unit,
+and how a cell is read. A :class:`RowReader` finds the declared columns in the header of one file
+and reads its rows. Cells are texts (CSV, console), or the values of JSON and SQL.
 """
 
 from __future__ import annotations

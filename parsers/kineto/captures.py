@@ -164,11 +164,11 @@ def assign_layers_to_graph_kernels(
     served_steps: Iterable[ServedStep],
     parse: Callable[[Path], Report],
 ) -> None:
-    """Give kernels of graphs the layers of the capture: of ``capture``, else of the captures
-    next to ``path``. If ``capture`` captures no graph, it is ``parse``d as a run of the same steps
-    without graphs.
+    """Give kernels of graphs the layers of the capture: of ``capture_trace``, else of the captures
+    next to ``path``. If ``capture_trace`` captures no graph, it is ``parse``d as a run of the same
+    steps without graphs.
 
-    Raises ReportError when ``capture`` cannot be read, or ``path`` launches no
+    Raises ReportError when ``capture_trace`` cannot be read, or ``path`` launches no
     graph.
     """
     replays = group_kernels_by_graph_launch(explained.kernels, events.graphs)
@@ -283,7 +283,7 @@ def _extend_layers_with_compiled_part_names(nesting: SpanNesting) -> None:
 
 def find_neighbouring_capture_traces(trace: Path, token_counts: Iterable[int]) -> list[Path]:
     """Return traces with captures that ``execution_details.json`` next to a trace names, those for
-    ``tokens`` first; none without it.
+    ``token_counts`` first; none without it.
 
     A file that was renamed is the only other one of its folder with "capture" in its name.
     """
@@ -304,7 +304,7 @@ def list_capture_traces_in_folder(folder: Path) -> list[Path]:
 def _list_captures_in_details_file(
     folder: Path, token_counts: Iterable[int], excluded_trace: Path
 ) -> list[Path]:
-    """Return what the list of one folder names, without ``trace`` itself."""
+    """Return what the list of one folder names, without ``excluded_trace`` itself."""
     try:
         details = json.loads((folder / DETAILS).read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -388,7 +388,8 @@ def _find_best_capture_set(
 def group_kernels_by_graph_launch(
     kernels: Iterable[Kernel], graph_correlation_ids: set[int]
 ) -> list[Replay]:
-    """Return the kernels of each launch of ``graphs`` (correlation ids) in order of time."""
+    """Return the kernels of each launch of ``graph_correlation_ids`` (correlation ids) in order of
+    time."""
     inside = (kernel for kernel in kernels if kernel.correlation in graph_correlation_ids)
     return list(_group_kernels_by_field(inside, "correlation").values())
 
@@ -407,7 +408,7 @@ def _group_kernels_by_field(
 def _find_best_candidate_above_minimum(
     candidates: Iterable[C], compute_share: Callable[[C], float]
 ) -> C | None:
-    """Return the candidate with the largest share of namesakes; None where nothing is alike."""
+    """Return the candidate with the largest share of namesakes; None below NAMESAKES_MIN."""
     best = max(candidates, key=compute_share, default=None)
     return None if best is None or compute_share(best) < NAMESAKES_MIN else best
 
@@ -491,7 +492,7 @@ def assign_layers_by_eager_run(
     eager_file_name: str,
 ) -> None:
     """Give the kernels of ``replays`` the layers of the kernels of an eager run, whose file is
-    called ``name``."""
+    called ``eager_file_name``."""
     eager_steps = _group_kernels_by_field(eager_kernels, "step")
     if len(eager_steps) > 1:
         eager_steps.pop(None, None)
@@ -522,8 +523,8 @@ def _grid_and_block(kernel: Kernel) -> tuple[int | None, ...]:
 
 
 def _assign_layers_by_annotations(explained: ExplainedGraphs, events: SortedEvents) -> None:
-    """Name graph kernels that no capture explains as ``mark_kernels`` named their nodes during the
-    capture.
+    """Name graph kernels that no capture explains as torch's ``mark_kernels`` named their nodes
+    during the capture.
 
     A name like "conv2:backward" is a layer and a direction; any other is the layer, whose direction
     is PyTorch's own annotation.
@@ -550,7 +551,8 @@ def _assign_layers_by_annotations(explained: ExplainedGraphs, events: SortedEven
 def _describe_unmatched_launches(
     explained: ExplainedGraphs, replays: Iterable[Replay], *, was_capture_read: bool
 ) -> Gap:
-    """Return the gap of graph launches without a match; ``is_given``: a capture was read."""
+    """Return the gap of graph launches without a match; ``was_capture_read``: a capture was
+    read."""
     launches, inside = explained.launches, [kernel for replay in replays for kernel in replay]
     inside_ns, all_ns = (
         sum(kernel.duration_ns or 0 for kernel in kernels)

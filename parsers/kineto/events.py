@@ -69,7 +69,7 @@ class Span(msgspec.Struct, gc=False):
     """One operation or range on a CPU thread."""
 
     thread: int
-    """Number in ``Events.threads``."""
+    """Number in ``SortedEvents.threads``."""
     start: int
     end: int | None
     """None when the event has no duration. All times here are ns."""
@@ -560,7 +560,8 @@ class SortedEvents(msgspec.Struct):
 def classify_events(
     blocks: Iterable[list[TraceEvent]], *, collect_graph_captures: bool = False
 ) -> SortedEvents:
-    """Return all events, sorted. ``captures``: keep what is launched while graphs are captured."""
+    """Return all events, sorted. ``collect_graph_captures``: keep what is launched while graphs are
+    captured."""
     events = SortedEvents(collect_graph_captures)
     for block in blocks:
         events.add_events(block)

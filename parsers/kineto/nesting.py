@@ -398,7 +398,7 @@ def assign_layers_and_operator_rows(
     """Assign layers to backward work and rows to operators outside of layers; return the
     operators' shapes.
 
-    ``launchers``: spans that launched the kernels, -1 for none; None where the trace has no
+    ``launching_spans``: spans that launched the kernels, -1 for none; None where the trace has no
     kernels. Without ``by_step`` the shapes are those of all calls together.
 
     Nothing is collected from a trace of perfctl's own ranges, whose shapes perfctl recorded, nor

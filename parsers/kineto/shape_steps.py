@@ -118,7 +118,7 @@ def _list_module_calls(events: SortedEvents) -> list[str]:
 
 
 def _infer_steps(events: SortedEvents) -> list[TimedStep]:
-    """Return the steps. Raises _UnclearError."""
+    """Return the steps. Raises _UnclearPhaseError."""
     look_ups = _find_token_lookups(events)
     if not look_ups:
         calls = Counter(_list_module_calls(events))

@@ -245,7 +245,7 @@ def _parse_dmon_or_pmon_header(line: str) -> list[str]:
 
 
 def _split_cells(line: str, by_comma: bool, max_splits: int = -1) -> list[str]:
-    """Return the cells of a line. ``most``: parts at blanks, the last of which may hold some."""
+    """Return the cells of a line. ``max_splits``: at blanks; -1 splits at all of them."""
     return (
         [cell.strip() for cell in line.split(",")]
         if by_comma

@@ -62,7 +62,7 @@ _ORDINALS = ("index", "gpu", "gpu_index", "gpu_id", "device")
 """Columns that may number the GPUs: nvidia-smi's own, then what programs around it write."""
 _MOST_GPUS = 64
 _PLAIN_UNITS = ("", "%", "W", "mW", "C", "J", "mJ")
-"""Units in headers that are no multiple of a base unit of :func:`base_unit`."""
+"""Units in headers that are no multiple of a base unit of :func:`parse_unit`."""
 _BUS_COLUMN = ("uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id")
 _FACTS = {"name", "gpu_name", "driver_version"}
 """Columns that say something of a device, not of a moment."""
@@ -384,7 +384,8 @@ def _are_gpu_numbers(counts: Tally[int | None]) -> bool:
 def find_device_number(
     row: QueryRow, identified_by: str | None, number_by_bus: dict[str, int]
 ) -> int | None:
-    """Return the number of the row's device. ``buses``: those of the rows before, in order."""
+    """Return the number of the row's device. ``number_by_bus``: those of the rows before, in
+    order."""
     if identified_by == _PLACE:
         return row.place
     if identified_by == _BUS:

@@ -99,7 +99,7 @@ class DeviceReadings:
         self, stamp: Timestamp | None, round_number: int, device: int | None, cells: Cells
     ) -> None:
         """Add one reading of one device. Cells without a field in Sample make no sample.
-        ``number``: of the round, from 0."""
+        ``round_number``: of the round, from 0."""
         if stamp is None:
             self._is_counted = True
             at_ns = round_number * (self._interval_ns or 1)
@@ -318,9 +318,9 @@ class MonitorTextFile(ToolTextFile):
         missing_devices_reason: str = "",
         **fields: Any,
     ) -> Report:
-        """Return the report of the readings, with further ``fields``. ``notes`` and ``unknown``
-        stand before and behind the diagnostics of readings and lines; ``no_devices`` is the reason
-        why the file names no device."""
+        """Return the report of the readings, with further ``fields``. ``leading_diagnostics`` and
+        ``trailing_diagnostics`` stand before and behind the diagnostics of readings and lines;
+        ``missing_devices_reason`` is the reason why the file names no device."""
         unnamed = (
             [Gap("device", "not_available", missing_devices_reason)]
             if missing_devices_reason

@@ -361,8 +361,8 @@ class ReportBuilder:
         missing_metrics_and_states: Collection[tuple[str, str]],
     ) -> Iterator[Gap]:
         """Yield the fields of ``kernel`` that are empty, and which metric would fill them, or did
-        not. ncu gives a launch that failed a grid of 0 blocks. ``missing``: metrics with values
-        that are no numbers, and states of their gaps."""
+        not. ncu gives a launch that failed a grid of 0 blocks. ``missing_metrics_and_states``:
+        metrics with values that are no numbers, and states of their gaps."""
 
         for field in ("duration_ns", "registers"):
             empty = sum(getattr(kernel, field) is None for kernel in kernels)

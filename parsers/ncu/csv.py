@@ -254,8 +254,8 @@ class CsvRows:
     def split_and_pad_row(self, row: str) -> list[str]:
         """Return the cells of a row, and further empty ones up to one more than the header has:
         that is the cell of a missing column. Return none, and count it, for a row that is cut off.
-        Raises Joined if the row is the header of a further table, as in a file to which several
-        runs were appended."""
+        Raises SeveralRunsError if the row is the header of a further table, as in a file to which
+        several runs were appended."""
         cells = split_csv_row(row)
         if cells[:2] in (["ID", "Process ID"], ["Process ID", "Process Name"]):
             path = self.builder.path

@@ -37,7 +37,7 @@ _SCOPES = {1: "local", 2: "global"}
 
 
 def main(arguments: list[str], output: TextIO) -> int:
-    """Write the results of the report to ``out``; 0 also when there are none."""
+    """Write the results of the report to ``output``; return 0, also when there are none."""
     for action in _iterate_actions(arguments[0]):
         record = _make_result_record(action, with_source="source" in arguments[1:])
         line = json.dumps(record, ensure_ascii=False) + "\n"
@@ -128,7 +128,7 @@ def _read_metrics_and_series_names(
 ) -> tuple[list[Metric], list[str]]:
     """Return the metrics, behind them their values by opcode, slice or pass as metrics of their
     own, and the names of metrics of which there are more (curves, series of samples).
-    ``addresses``: of instructions."""
+    ``instruction_addresses``: of instructions."""
     metrics: list[Metric] = []
     few: list[Metric] = []
     series = []

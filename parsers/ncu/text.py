@@ -128,8 +128,8 @@ class _TextReader:
         return line
 
     def _read_next_part(self, previous_part_line: str) -> str:
-        """Read the part that begins at the next line, which is returned. ``above``: the line with
-        which the part before began."""
+        """Read the part that begins at the next line, which is returned. ``previous_part_line``:
+        the line with which the part before began."""
         number, builder = self._number, self._builder
         is_below = self._launch >= 0
         line = self._advance_line()
@@ -193,8 +193,8 @@ class _TextReader:
         )
 
     def _read_metric_table(self, spans: Spans, ruler: str, *, ends_with_blank_line: bool) -> None:
-        """Read the rows below a ruler until the table ends. ``ends_blank``: its header is above its
-        only ruler, and it ends with a blank line instead of a further ruler."""
+        """Read the rows below a ruler until the table ends. ``ends_with_blank_line``: its header is
+        above its only ruler, and it ends with a blank line instead of a further ruler."""
         rows: list[list[str]] = []
         has_header = is_full = False
         while line := self._line:

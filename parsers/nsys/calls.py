@@ -88,8 +88,8 @@ def _sum_calls_in_tables(
     name_of: Callable[[object], str | None],
     sql_condition: str = "TRUE",
 ) -> list[ApiCall]:
-    """Sum the calls in these tables by name, longest first. ``tables``: table -> its column of
-    numbers of names."""
+    """Sum the calls in these tables by name, longest first. ``name_column_by_table``: table -> its
+    column of numbers of names."""
     rows = " UNION ALL ".join(
         f"SELECT {sql_integer(database.column_or_null(table, name))} AS name, "
         f"{sql_integer(database.column_or_null(table, 'end'))} - {sql_integer('start')} AS length "

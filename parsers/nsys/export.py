@@ -176,7 +176,8 @@ def _collect_operator_shapes(ranges: RangeTable, kernels: TableLaunches) -> Oper
 def _read_copies(
     path: Path, layer_ranges_by_table: Mapping[str, Integers], ranges: RangeTable
 ) -> Iterator[Copy]:
-    """Yield copies, then memsets. ``layers``: for each row of a table, the range of its layer."""
+    """Yield copies, then memsets. ``layer_ranges_by_table``: for each row of a table, the range of
+    its layer."""
     names = ranges.get_label_field_per_range("layer")
     with open_export(path) as database:
         kind_names: dict[object, str] = {"memset": "memset", **COPY_KINDS}

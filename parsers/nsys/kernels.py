@@ -377,8 +377,8 @@ def _read_kernel_names(database: Database) -> dict[int, tuple[str, str | None]] 
 def _build_sql_of_kernel_fields(
     database: Database, column_to_sql: Callable[[str], str] = str
 ) -> dict[str, str]:
-    """Return field of Kernel -> its SQL, of those that this version's table has. ``sql_of``: of a
-    column; a store itself looks for values that are no integers."""
+    """Return field of Kernel -> its SQL, of those that this version's table has. ``column_to_sql``:
+    of a column; a store itself looks for values that are no integers."""
     fields = {
         field: f"nullif({column_to_sql(column)}, 0)"
         if field in OFTEN_ZERO

@@ -67,8 +67,8 @@ class OperatorRanges(NamedTuple):
     """Operator that counts -> its row."""
 
     def collect_operator_shapes(self, launching_ranges: Iterable[int] | None) -> OperatorShapes:
-        """``launchers``: the innermost range around each launch of a kernel; None where no kernel
-        was recorded."""
+        """``launching_ranges``: the innermost range around each launch of a kernel; None where no
+        kernel was recorded."""
         return self.rows.collect_operator_shapes(
             lambda index: (self.owners[index], None), (), launching_ranges
         )
@@ -80,8 +80,8 @@ def read_operator_ranges(
     process_ids: Sequence[int],
     parent_indices: Sequence[int],
 ) -> OperatorRanges:
-    """``name``: which of ``texts`` each range has; all other arrays have one element a range, in
-    order of start."""
+    """``text_indices``: which of ``texts`` each range has; all other arrays have one element a
+    range, in order of start."""
     kinds = list(map(_parse_operator_range_text, texts))
     ranges = [kinds[code] for code in text_indices]
     backward = [index for index, operator in enumerate(ranges) if _NODE.match(operator.operator)]

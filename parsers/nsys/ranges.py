@@ -74,7 +74,7 @@ class RangeTable(NamedTuple):
 
     def iterate_range_columns(self, gpu_times_and_spans: Times) -> ColumnChunks:
         """Yield the columns of one Range per range, numbered from 0 in this order; a parent comes
-        before its children. ``gpu``: GPU time and span of each."""
+        before its children. ``gpu_times_and_spans``: GPU time and span of each."""
         parent, depth = self.attribution.parents_and_depths
         step_range, phase_range = self.attribution.find_step_and_phase_ranges()
         layers, directions = (
@@ -222,7 +222,7 @@ def make_object_array(values: Sequence[object]) -> Objects:
 
 
 def convert_to_list_with_none(values: npt.NDArray[Any], is_none: Flags) -> list[int | None]:
-    """The values as Python integers, None where ``blank``."""
+    """The values as Python integers, None where ``is_none``."""
     numbers: list[int | None] = values.tolist()
     for index in np.flatnonzero(is_none).tolist():
         numbers[index] = None

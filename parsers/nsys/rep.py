@@ -148,7 +148,7 @@ def _run_export_tool(
     command: list[str], folder: Path, output_file: Path, path_in_errors: Path
 ) -> None:
     """Run a tool in its own process group, and end what it leaves running. Raises ReportError
-    unless it writes ``made``."""
+    unless it writes ``output_file``."""
     environment = {**os.environ, "TMPDIR": str(folder), "LC_ALL": "C"}
     output = folder / "output.txt"
     with output.open("wb") as log:

@@ -452,9 +452,9 @@ def _print_json_value(value: object) -> str:
 
 
 def split_csv_line(line: str, column_count: int = 0) -> list[str]:
-    """Return the cells of a line of comma separated values. ``count``: of a row whose name is last;
-    up to 2022.4 nsys quotes a name with commas and leaves quotes in it as they are, so a bare name
-    is all that follows the last figure."""
+    """Return the cells of a line of comma separated values. ``column_count``: of a row whose name
+    is last; up to 2022.4 nsys quotes a name with commas and leaves quotes in it as they are, so a
+    bare name is all that follows the last figure."""
     text = line.rstrip("\r\n")
     if column_count and not text.startswith('"'):
         *figures, name = text.split(",", column_count - 1)

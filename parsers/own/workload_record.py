@@ -92,7 +92,8 @@ def parse(path: Path) -> Report:
 def _read_rows_without_unknown_fields(
     record: dict[str, Any], name: str, unknown_fields: list[str]
 ) -> tuple[Any, ...]:
-    """Return the rows of one field without their unknown fields, which are added to ``unknown``."""
+    """Return the rows of one field without their unknown fields, which are added to
+    ``unknown_fields``."""
     rows = record.get(name, []) if name in _LATER else record[name]
     types = get_field_types(_ROWS[name])
     read = parse_op_shape if name == "ops" else partial(make_checked_record, _ROWS[name])

@@ -61,7 +61,8 @@ class BenchPoint:
     JSON_INLINED = ("machine",)
 
     model: str
-    """Full specification, from which ``perfctl.workloads.models.plan.plan`` makes the layers."""
+    """Full specification, from which ``perfctl.workloads.models.plan.plan_model`` makes the
+    layers."""
     batch: int
     mode: str
     """train or infer."""

@@ -52,7 +52,8 @@ def describe_attention_call_mask(
     """Return the attributes of an operator of OPERATORS; None where its packed lengths are not
     known, and have no bound.
 
-    ``lengths``: the values of a tensor of cumulative lengths, None where they are not known.
+    ``get_cumulative_lengths``: the values of a tensor of cumulative lengths, None where they are
+    not known.
     """
     places = OPERATORS[name]
     query, key = get_shape(places.query), get_shape(places.query + 1)
@@ -100,7 +101,7 @@ def describe_attention_mask(
     """Return the attributes of attention of ``heads`` to sequences of (queries, keys); without a
     window and packing only whether it is causal.
 
-    ``left``, ``right``: keys that a query sees on its sides; None or negative: all.
+    ``left_window``, ``right_window``: keys that a query sees on its sides; None or negative: all.
     """
     left_window = -1 if left_window is None else left_window
     right_window = 0 if causal else -1 if right_window is None else right_window

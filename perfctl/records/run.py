@@ -61,7 +61,7 @@ class Expectation(NamedTuple):
 
 
 def format_sweep_point(point: Point, unknown_text: str = "as recorded") -> str:
-    """Return "batch 16" or "N=256"; ``unknown`` for a report that does not say."""
+    """Return "batch 16" or "N=256"; ``unknown_text`` for a report that does not say."""
     return unknown_text if point is None else f"batch {point}" if isinstance(point, int) else point
 
 
@@ -221,10 +221,10 @@ def find_ignored_batch_sizes(
 ) -> UnusedBatchSizes | None:
     """Return the batch sizes that a program did not use; None if it used all, as far as is known.
 
-    ``inputs``: (requested batch size, INPUT_SHAPE) of each run; no shape: the input begins with
-    the batch size. The same shape at two batch sizes proves it, and so does one whose first
-    dimension is neither a multiple nor a part of the batch size. A single shape whose first
-    dimension is a multiple or a part leaves it open.
+    ``requested_sizes_and_input_shapes``: (requested batch size, INPUT_SHAPE) of each run; no shape:
+    the input begins with the batch size. The same shape at two batch sizes proves it, and so does
+    one whose first dimension is neither a multiple nor a part of the batch size. A single shape
+    whose first dimension is a multiple or a part leaves it open.
     """
     used: set[int] = set()
     requested: dict[tuple[int, ...], set[int]] = defaultdict(set)

@@ -81,7 +81,7 @@ def parse_served_step_name(name: str) -> ServedStep | None:
 def _make_served_step(
     name: str, prompts: int, decodes: int, prompt_counts: list[int], decode_counts: list[int]
 ) -> ServedStep | None:
-    """``context`` and ``generation``: tokens, keys and pairs, as far as they are known."""
+    """``prompt_counts`` and ``decode_counts``: tokens, keys and pairs, as far as they are known."""
     if not prompts and not decodes:
         return None
     phase = "mixed" if prompts and decodes else "prefill" if prompts else "decode"

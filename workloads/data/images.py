@@ -170,7 +170,7 @@ class ClassificationScore:
     def add_batch_returning_loss_top1(
         self, logits: NDArray[np.float32], targets: NDArray[np.int64]
     ) -> tuple[float | None, float | None]:
-        """``answers``: images x classes, before softmax. Returns (mean loss, top-1) of this batch;
+        """``logits``: images x classes, before softmax. Returns (mean loss, top-1) of this batch;
         None without images.
 
         Among equal outputs, the class with the smaller number counts as larger.

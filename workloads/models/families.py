@@ -33,8 +33,8 @@ class Own:
 
 
 def check(options: WorkloadOptions, model_options: Own) -> WorkloadOptions:
-    """Return the options, with ``own.model`` as full specification. Raises SpecError for an
-    impossible model."""
+    """Return the options, with ``model_options.model`` as full specification. Raises SpecError for
+    an impossible model."""
     if options.data != "synthetic":
         raise SpecError(f"{NAME} uses random images: `data` must be synthetic, got {options.data}")
     model_options.model = plan_model(model_options.model).spec

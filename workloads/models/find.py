@@ -58,8 +58,8 @@ def build_referenced_model(
     """Build the model ``reference`` on ``device``; ``model_arguments``: options of a built-in
     workload. Raises ModelError.
 
-    seq: length of its sequences (tokens, samples of a waveform), for a library's model; None takes
-    a usual one.
+    sequence_length: length of its sequences (tokens, samples of a waveform), for a library's model;
+    None takes a usual one.
     """
     if (built_in := split_workload_reference(reference)) is not None:
         name, options = built_in

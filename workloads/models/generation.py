@@ -84,8 +84,8 @@ class TextGenerator:
         previous_output: Any = None,
         use_cache: bool = True,
     ) -> dict[str, Any]:
-        """Return what one call takes. ``after``: the output of the call before; with ``cached`` its
-        cache goes on."""
+        """Return what one call takes. ``previous_output``: the output of the call before; with
+        ``use_cache`` its cache goes on."""
         import torch
 
         def make_zeros(shape: Sequence[int], dtype: str) -> Any:

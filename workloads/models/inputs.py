@@ -153,7 +153,8 @@ def infer_diffusers_inputs(model: Any, sequence_length: int | None) -> ModelInpu
 
 
 def make_waveform_inputs(channels: int | None, sequence_length: int | None) -> ModelInputs:
-    """Return a waveform of ``seq`` samples; None of channels: without that dimension."""
+    """Return a waveform of ``sequence_length`` samples; None of channels: without that
+    dimension."""
     samples = sequence_length or WAVEFORM
     shape = (samples,) if channels is None else (channels, samples)
     note = f"inputs: a waveform {format_batch_shape(shape)} at 16 kHz; `seq` sets the samples"

@@ -193,8 +193,8 @@ def _make_unknown_name_error(problem: str, name: str, names: Iterable[str]) -> M
 def patch_forward_for_keyword_inputs(
     model: torch.nn.Module, map_inputs_to_names: Callable[..., Mapping[str, Any]]
 ) -> None:
-    """From now on, calls of the model pass its inputs as the parameters that ``name_inputs`` says.
-    The model and its layers keep their types."""
+    """From now on, calls of the model pass its inputs as the parameters that
+    ``map_inputs_to_names`` says. The model and its layers keep their types."""
     forward = model.forward
 
     def forward_by_name(*inputs: Any) -> Any:
@@ -297,7 +297,8 @@ def build_transformers_model(
     """Return a model of transformers, without its inputs. The first of its notes names its class.
     Raises ModelError.
 
-    lists: where its class is looked for when neither ``class=`` nor the config names one.
+    auto_class_names: where its class is looked for when neither ``class=`` nor the config names
+    one.
     """
     library = _import_model_library("transformers")
     library.logging.set_verbosity_error()

@@ -11,7 +11,7 @@ any order::
     mlp:depth=4,width=512,image=28,channels=1,optimizer=adam
 
 Values are whole numbers or words. The model (``perfctl.workloads.models.families``), the estimate
-and the predictions all use the layers from ``plan``, so they cannot differ.
+and the predictions all use the layers from ``plan_model``, so they cannot differ.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class LayerPlanBuilder:
     def add_conv(
         self, name: str, source: int, outputs: int, kernel: int, stride: int = 1, bias: bool = False
     ) -> int:
-        """Return a square kernel, padded by half its width: stride 1 keeps the image's size, 2
-        halves it, rounded up."""
+        """Append a convolution with a square kernel, padded by half its width, and return the
+        layer's number. Stride 1 keeps the image's size, 2 halves it, rounded up."""
         size = (self.get_output_shape(source)[1] - 1) // stride + 1
         return self._append_layer(
             name, "conv", (source,), (outputs, size, size), kernel, stride, kernel // 2, bias
@@ -298,7 +298,7 @@ def _add_stem(layers: LayerPlanBuilder, outputs: int) -> int:
 
 
 def split_evenly(count: int, parts: int) -> list[int]:
-    """``count`` divided over ``places`` as evenly as possible; the last ones get one more."""
+    """``count`` divided over ``parts`` as evenly as possible; the last ones get one more."""
     return [count // parts + (index >= parts - count % parts) for index in range(parts)]
 
 

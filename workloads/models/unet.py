@@ -163,7 +163,7 @@ def _make_two_convolutions(in_channels: int, out_channels: int) -> nn.Module:
 
 
 def _make_upsampling(in_channels: int, out_channels: int, upsampling: str) -> nn.Module:
-    """Twice the width and height, ``after`` channels."""
+    """Twice the width and height, ``out_channels`` channels."""
     from torch import nn
 
     if upsampling == "transposed":

@@ -109,8 +109,8 @@ class LayerRangeAnnotator:
 
     Backward ranges name the gradients that an autograd node computes: ``grad_input``,
     ``grad_weight``, or ``backward`` for both. Forward work repeated during backward is
-    ``recompute``. Layer names come from :class:`Names`. Results stay the same to the bit: the hooks
-    only look at tensors.
+    ``recompute``. Layer names come from :class:`ModuleNames`. Results stay the same to the bit: the
+    hooks only look at tensors.
     """
 
     def __init__(

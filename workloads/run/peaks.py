@@ -106,7 +106,7 @@ def _measure_best_median_seconds(device: str, call: Callable[[], object]) -> flo
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the command line. Exit code 0, or 1 with one line on stderr."""
+    """Run the command; return its exit code: 0, or 1 with one line on stderr."""
     parser = argparse.ArgumentParser(
         prog="python -m perfctl.workloads.run.peaks", description=__doc__
     )

@@ -74,7 +74,7 @@ class WorkloadRecord:
                 part.write_text(text + "\n")
 
     def set_status(self, failure_reason: str | None) -> None:
-        """Set the status; ``reason``: why it is not ok."""
+        """Set the status; ``failure_reason``: why it is not ok."""
         if failure_reason is None:
             self.status = "ok"
         else:

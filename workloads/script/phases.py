@@ -87,7 +87,7 @@ class PhaseRanges:
     def wrap_torch_functions_in_phases(
         self, on_gpu: bool, is_lead_thread: Callable[[], bool]
     ) -> None:
-        """Wrap torch's functions. ``counts_here``: whether the calling thread counts."""
+        """Wrap torch's functions. ``is_lead_thread``: whether the calling thread counts."""
         copies = [(Tensor, name, "copy") for name in _COPIES] if on_gpu else []
         for owner, name, phase in (*_WRAPPED, *copies):
             wrapped = self._wrap_in_phase(getattr(owner, name), phase, is_lead_thread)

@@ -23,8 +23,8 @@ OTHER_LOOPS = f"{OTHER_PROCESSES}; if its steps end differently, set --step-mark
 def explain_fewer_steps(
     name: str, options: ScriptOptions, marker: StepEndDetector, measured_steps: int
 ) -> str:
-    """Return why ``done`` measured steps are fewer than requested; "" when they are not. Names
-    options of this process."""
+    """Return why ``measured_steps`` are fewer than requested; "" when they are not. Names options
+    of this process."""
     if measured_steps >= options.steps:
         return ""
     if not marker.optimizer_steps and not marker.calls and not marker.steps:
@@ -117,7 +117,8 @@ class ScriptRecordWriter:
             self.tell(str(problem))
 
     def set_status(self, error: BaseException | None, missing_steps_reason: str) -> None:
-        """Set status and reason. ``lack``: why there are too few steps; "" for enough.
+        """Set status and reason. ``missing_steps_reason``: why there are too few steps; "" for
+        enough.
 
         A script that ended well after fewer measured steps than requested did not fail; a gap
         says so.

@@ -94,7 +94,7 @@ class StepShapeRecorder:
         self._calls.append(shapes)
 
     def finish_step(self, is_complete: bool, is_measured: bool) -> None:
-        """``is_complete``: exactly one step ran since ``start``. ``measured``: it was a measured
+        """``is_complete``: exactly one step ran since ``start``. ``is_measured``: it was a measured
         step, which is not recorded."""
         step, self._calls = tuple(self._calls), []
         if is_measured:

@@ -121,7 +121,7 @@ def _emulate_gpu_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """scaled_dot_product_attention; ``before``: torch's own."""
+    """scaled_dot_product_attention; ``original_function``: torch's own."""
     run = partial(
         original_function,
         dropout_p=dropout_p,
@@ -431,8 +431,8 @@ class _CudnnRecurrent(torch.autograd.Function):
 def choose_optimizer_implementation(
     kind: type, settings: dict[str, Any], requested_implementation: str
 ) -> tuple[dict[str, Any], str]:
-    """Return (settings of an optimizer, which way they make it update on a GPU). ``update``: one of
-    UPDATES, as far as it has it."""
+    """Return (settings of an optimizer, which way they make it update on a GPU).
+    ``requested_implementation``: one of UPDATES, as far as it has it."""
     if settings.get("fused") or settings.get("foreach") is not None:
         return settings, "fused" if settings.get("fused") else "foreach" if settings[
             "foreach"

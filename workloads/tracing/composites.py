@@ -73,7 +73,8 @@ class CompositeCall:
     def set_input_shapes_and_dtypes(
         self, inputs: tuple[Any, ...], output_or_same_dtype: Any
     ) -> None:
-        """``inputs``: tensors, or None; ``last``: the output, or a tensor of its dtype."""
+        """``inputs``: tensors, or None; ``output_or_same_dtype``: the output, or a tensor of its
+        dtype."""
         self.inputs = tuple(None if tensor is None else tuple(tensor.shape) for tensor in inputs)
         tensors = [tensor for tensor in (*inputs, output_or_same_dtype) if tensor is not None]
         self.dtypes = tuple(str(tensor.dtype).replace("torch.", "") for tensor in tensors)

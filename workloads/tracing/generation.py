@@ -47,8 +47,8 @@ class GenerationStepTracer:
         )
 
     def trace_decode_step(self, token_number: int) -> StepTrace:
-        """Return the step whose token is number ``context`` of the decoder: those before it are in
-        the cache, or are run again."""
+        """Return the step whose token is number ``token_number`` of the decoder: those before it
+        are in the cache, or are run again."""
         generator, device = self.generator, self.device
         try:
             before = token_number - 1 if self.cached else 1
@@ -123,7 +123,7 @@ class _MetaRunningMode(TorchDispatchMode):
 
 
 def iterate_cache_tensors(cache: Any) -> Iterator[tuple[str, Tensor]]:
-    """Yield (Place, tensor) of every tensor of a cache that holds values: in tuples, lists,
+    """Yield (path, tensor) of every tensor of floating-point values of a cache: in tuples, lists,
     dictionaries and objects."""
     yield from _iterate_float_tensors_with_paths(cache, "", set())
 

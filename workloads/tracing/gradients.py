@@ -75,8 +75,9 @@ def hook_unclaimed_autograd_nodes(
     """Register hooks on the unclaimed nodes that led to ``outputs``, for the layer that
     created each.
 
-    A parameter's node belongs to the ``holder`` of the parameter. One flat loop: after a step on
-    the CPU the caches are cold, so the cost is the amount of code and memory touched.
+    A parameter's node belongs to the layer that ``find_parameter_layer`` returns. One flat loop:
+    after a step on the CPU the caches are cold, so the cost is the amount of code and memory
+    touched.
     """
     starts, layers = layers_by_node_number.starts, layers_by_node_number.layers
     first = starts[0]

@@ -162,8 +162,8 @@ class ModuleNames:
         a name.
 
         None for a module that is not registered below ``enclosing``: its work counts for
-        ``enclosing``. ``roots``: whether a module outside of others becomes a root (not during
-        backward)."""
+        ``enclosing``. ``may_become_root``: whether a module outside of others becomes a root (not
+        during backward)."""
         name_before = self.get_registered_name(module)
         if name_before is not None:
             return name_before
@@ -298,7 +298,7 @@ def is_data_parallel_wrapper(module: nn.Module) -> bool:
 
 
 def _drop_wrapper_elements(path: str, parallel_paths: Collection[str] = ()) -> str:
-    """``path`` without elements of wrappers. ``parallel``: paths that end in a parallel
+    """``path`` without elements of wrappers. ``parallel_paths``: paths that end in a parallel
     wrapper's ``module``."""
     parts = path.split(".")
     above = accumulate(parts, "{}.{}".format)

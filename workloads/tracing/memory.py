@@ -30,7 +30,7 @@ def get_storage_or_none(tensor: Tensor) -> Any:
 
 @dataclass(slots=True, eq=False)
 class StorageSlot:
-    """One storage; its fields are those of an Allocation, and its watcher."""
+    """One storage; its fields are those of a TensorAllocation, and its watcher."""
 
     size: int
     category: str

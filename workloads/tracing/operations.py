@@ -509,8 +509,8 @@ attributes: hashable."""
 def build_op_shapes(
     position_and_calls_by_note: Mapping[Note, list[int]], parameters: Mapping[str, int]
 ) -> tuple[OpShape, ...]:
-    """``recorded``: note -> [order of the first, calls]; ``parameters``: dotted path -> elements of
-    its own.
+    """``position_and_calls_by_note``: note -> [order of the first, calls]; ``parameters``: dotted
+    path -> elements of its own.
 
     Parameters of modules that did not run count for the nearest module above that did.
     """
@@ -558,7 +558,7 @@ def _convert_to_json_value(value: Any) -> Any:
 def list_traced_modules(
     modules: Iterable[tuple[str, nn.Module]], output_shapes: Mapping[str, tuple[int, ...] | None]
 ) -> tuple[TracedModule, ...]:
-    """Return a row per named module; ``outputs``: output shapes of those that ran."""
+    """Return a row per named module; ``output_shapes``: output shapes of those that ran."""
     counted: set[int] = set()
     rows = []
     for path, module in modules:

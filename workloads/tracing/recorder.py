@@ -213,12 +213,12 @@ def trace_step(
     gpu: GpuChoices | None = None,
     traffic_counter: ReadTrafficCounter | None = None,
 ) -> TracedStep:
-    """Run one step and record it. ``mode``: train or infer; ``grad`` overrides whether there is
-    a backward.
+    """Run one step and record it. ``mode``: train or infer; ``runs_backward`` overrides whether
+    there is a backward.
 
     ``loss`` computes a loss from the output; without it backward starts at the output.
     ``other_tensors``: tensors besides the inputs (the loss's targets), for the memory trace.
-    ``watch``: also counts what is read of weights and a cache.
+    ``traffic_counter``: also counts what is read of weights and a cache.
 
     With ``memory``, an extra step comes first, so that the optimizer's state exists as in later
     steps. ``gpu``: memory as the kernels of this GPU need it; None: as those of the device that the

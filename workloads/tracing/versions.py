@@ -108,8 +108,8 @@ def replace_attribute(owner: Any, name: str, function: Any) -> Callable[[], None
 def patch_to_call_after(
     owner: Any, name: str, callback: Callable[..., object]
 ) -> Callable[[], None]:
-    """Call ``then`` with the same arguments after every call of a function. The returned function
-    undoes it."""
+    """Call ``callback`` with the same arguments after every call of a function. The returned
+    function undoes it."""
     before = getattr(owner, name)
 
     @functools.wraps(before)

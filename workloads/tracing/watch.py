@@ -371,7 +371,7 @@ class Recorder(OperationNotes):
         return output
 
     def _wrap_as_single_operation(self, fill_call: Any, function: Any) -> Any:
-        """Return a function of torch that is recorded as one operation; ``describe`` fills its
+        """Return a function of torch that is recorded as one operation; ``fill_call`` fills its
         Call."""
 
         def run_as_one(*args: Any, **kwargs: Any) -> Any:

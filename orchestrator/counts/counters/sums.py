@@ -207,10 +207,10 @@ def compute_fp16_flops(
     """HADD + HMUL + 2 HFMA, or twice that, by the version of ncu; what only moves constants is
     left out.
 
-    ``halves``: whether the kernel's name has a half-precision type among its types; None where it
-    has no types. The compiler puts real half-precision multiply-adds on the tensor pipe too (every
-    other HFMA2 for sm_80 and sm_90), so that only a kernel of other types shows that all of them
-    move constants.
+    ``has_half_type``: whether the kernel's name has a half-precision type among its types; None
+    where it has no types. The compiler puts real half-precision multiply-adds on the tensor pipe
+    too (every other HFMA2 for sm_80 and sm_90), so that only a kernel of other types shows that all
+    of them move constants.
     """
     weights = choose_half_instruction_flop_weights(values, ncu_version)
     if only_constant_moves and capability is not None:
@@ -295,9 +295,9 @@ def has_only_constant_move_instructions(
     move constants.
 
     Where the chip is not known the equality makes it likely; then nothing is added, and nothing is
-    called 0. A kernel that is a product on tensor cores by its name (``tensor_core``) may meet the
-    equality by chance: there only the counter of HFMA2 on the tensor pipe proves it, which GA100
-    and GH100 have and other chips of 8.x have not.
+    called 0. A kernel that is a product on tensor cores by its name (``is_tensor_core_kernel``) may
+    meet the equality by chance: there only the counter of HFMA2 on the tensor pipe proves it, which
+    GA100 and GH100 have and other chips of 8.x have not.
     """
     pipe, hfma = count_tensor_instructions(values), _read_instruction_thread_count(values, "hfma")
     if not pipe or parse_major_capability(capability) not in (0, 8, 9):

@@ -159,9 +159,9 @@ def compute_kernel_flops(
 ) -> KernelFlops:
     """FLOPs of one launch from its metrics.
 
-    ``capability`` is "7.0", "8.6", ... or None when not known. The kernel's ``name`` may say the
-    shape of its tensor instructions, ``sm_count`` turns averages into sums, ``version`` is that
-    of ncu.
+    ``capability`` is "7.0", "8.6", ... or None when not known. The kernel's ``kernel_name`` may say
+    the shape of its tensor instructions, ``sm_count`` turns averages into sums, ``ncu_version`` is
+    that of ncu.
     """
     algorithm = recognise_kernel(kernel_name) if kernel_name else NOTHING
     halves = has_half_or_smaller_type(kernel_name) if kernel_name else None

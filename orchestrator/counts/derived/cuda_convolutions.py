@@ -209,7 +209,8 @@ def _derive_padded_tile_multiply_adds(
     fmul: float | None = None,
     fadd: float | None = None,
 ) -> DerivedInstructions:
-    """Return the multiply-adds of all tiles; ``rows`` and ``columns``: what these cover."""
+    """Return the multiply-adds of all tiles; ``row_label`` and ``column_label``: what these
+    cover."""
     parts = f" (a sum in {cut.parts} parts)" if cut.parts > 1 else ""
     rule = (
         f"{cut.describe_tiles(row_label, column_label)} x {cut.padded_k:,}{parts} = "

@@ -196,8 +196,8 @@ def _derive_from_rows(
     per_row: _InstructionCounts,
     rule_suffix: str = "",
 ) -> DerivedInstructions:
-    """Return the counts of ``element`` for each element and of ``row`` for each row, with what the
-    latter are in words."""
+    """Return the counts of ``per_element`` for each element and of ``per_row`` for each row, with
+    what the latter are in words."""
     counted = ((per_element.ffma, "FFMA"), (per_element.fmul, "FMUL"), (per_element.fadd, "FADD"))
     counts = ", ".join(f"{value:g} {name}" for value, name in counted if value)
     rule = f"{counts} for each of {work.rows * work.columns:,} elements{rule_suffix}, {_CODE}"
@@ -321,8 +321,7 @@ def _count_reduction_additions(
     """FADD by ``setReduceConfig`` and ``ReduceOp`` of Reduce.cuh; None where they give another
     block or grid.
 
-    ``inner``: the values of a sum lie side by side. ``outputs``: of a thread. ``parallel``: partial
-    sums of a thread.
+    ``is_contiguous``: the values of a sum lie side by side.
     """
     columns, rows = shape.columns, shape.rows
     wide = is_contiguous and columns >= 128

@@ -120,8 +120,8 @@ def _cut_at_closing_bracket(text: str, end: str = "") -> str:
 def derive_foreach_kernel(
     launch: Launch, tensor_sizes: Sequence[int] | None, capability: str | None = None
 ) -> DerivedInstructions | None:
-    """Instructions of a kernel over lists as long as ``tensors`` (elements of each parameter, in
-    order; None: not known)."""
+    """Instructions of a kernel over lists as long as ``tensor_sizes`` (elements of each parameter,
+    in order; None: not known)."""
     lists = match_foreach_tensor_lists(launch.name)
     if lists is None or not tensor_sizes or launch.grid is None:
         return None
@@ -255,8 +255,8 @@ def derive_pointwise_kernel(
     capability: str | None = None,
     nchw_shapes: Collection[tuple[int, ...]] = (),
 ) -> DerivedInstructions | None:
-    """Instructions of a kernel without products; ``sizes``: elements of the tensors that it may
-    work on, ``images``: the shapes of those that are N x C x H x W."""
+    """Instructions of a kernel without products; ``tensor_sizes``: elements of the tensors that it
+    may work on, ``nchw_shapes``: the shapes of those that are N x C x H x W."""
     if _CHANGES_LAYOUT.search(launch.name):
         return _derive_cudnn_layout_change(launch, nchw_shapes)
     is_move = algorithm.family in _MOVES or algorithm.role in ("layout", "offsets")

@@ -110,8 +110,8 @@ def infer_uncounted_instructions(
     """All instructions of a launch, from some that were counted; None unless one work alone fits
     what was counted.
 
-    ``counts``: instruction ("fadd", "fmul") -> how often it was executed. ``works``: what the
-    launch may compute, each at ``batch`` samples.
+    ``counts``: instruction ("fadd", "fmul") -> how often it was executed. ``candidate_works``: what
+    the launch may compute, each at ``batch`` samples.
     """
     counted = {name: counts[name] for name in _PER_OUTPUT if counts.get(name)}
     if not counted or counts.get("ffma") is not None:
@@ -147,7 +147,7 @@ def scale_work_to_sample_count(work: LaunchWork, batch: int, samples: int) -> La
 def _infer_sample_count_from_outputs(
     work: LaunchWork, batch: int, output_count: float
 ) -> int | None:
-    """How many samples have ``value`` outputs; None where no whole number has."""
+    """How many samples have ``output_count`` outputs; None where no whole number has."""
     shape = work.shape
     if isinstance(shape, AttentionShape):
         return None
@@ -479,10 +479,10 @@ def _is_layout_consistent_with_work(launch: Launch, work: LaunchWork) -> bool:
 def build_instructions_from_code_counts(
     rows: Iterable[DerivedCount],
 ) -> dict[int, DerivedInstructions]:
-    """Launch -> instructions that perfctl 1.0.0 read from its kernel's code.
+    """Return launch -> instructions that perfctl 1.0.0 read from its kernel's code.
 
-    None for a launch with a lower bound, or with arithmetic in other types than fp32 and
-    tensor cores.
+    Without launches that have a lower bound, or arithmetic in other types than fp32 and tensor
+    cores.
     """
     derived = {}
     for launch, launch_rows in group_by(rows, attrgetter("launch")).items():

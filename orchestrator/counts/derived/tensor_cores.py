@@ -135,8 +135,8 @@ def _derive_padded_tile_flops(
     padded_depth: int | None = None,
     row_and_column_labels: tuple[str, str] = ("", ""),
 ) -> DerivedInstructions | None:
-    """``deep``: the sum with its padding where the caller knows it, else whole steps of
-    each part. ``sides``: what lies along rows and columns, in words."""
+    """``padded_depth``: the sum with its padding where the caller knows it, else whole steps of
+    each part. ``row_and_column_labels``: what lies along rows and columns, in words."""
     by_macs = {}
     for cover, split in _list_tile_covers_and_splits(launch, algorithm, shape):
         depths = _list_padded_k_lengths(launch.name.lower(), algorithm, shape.k, split)
@@ -253,7 +253,7 @@ def _list_tile_orientations(
     """Tiles of either orientation, filled up to clusters. cuBLAS works column by column, so the
     tile's first side lies along the outputs in most kernels; in convolutions along the rows. In
     those and in nvjet, a cluster lies only where there are tiles for all of its blocks.
-    ``launched``: the cluster of the launch."""
+    ``launched_cluster``: the cluster of the launch."""
     facts = _parse_kernel_scheduling_facts(name)
     m, n = (tile or (0, 0, None))[:2]
     cluster = facts.cluster or launched_cluster or (1, 1)

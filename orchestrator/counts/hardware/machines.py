@@ -149,7 +149,7 @@ def find_gpu_product(name: str | None) -> Gpu | None:
 
 def list_ambiguous_gpu_candidates(name: str | None) -> tuple[Gpu, ...]:
     """Products that a name without form factor or memory may mean ("Tesla V100": three); empty if
-    :func:`find` has one."""
+    :func:`find_gpu_product` has one."""
     if find_gpu_product(name) is not None or is_slice_or_laptop(name):
         return ()
     text = " ".join(

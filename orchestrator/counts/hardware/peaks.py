@@ -70,7 +70,7 @@ class DevicePeaks:
         return bool(self.flops)
 
     def compute_ridge_point(self, math_path: str) -> float | None:
-        """FLOPs per byte at which the roofs of ``path`` and memory meet; None if one is
+        """FLOPs per byte at which the roofs of ``math_path`` and memory meet; None if one is
         not known."""
         peak = self.flops.get(math_path)
         return peak / self.bandwidth if peak and self.bandwidth else None
@@ -110,10 +110,11 @@ def add_cache_and_rescale_peaks(
     """``peaks`` with the roofs of L1 and L2: bytes in a cycle x clock, at the clock that the FLOP
     peaks are for.
 
-    per_cycle: counter -> bytes that the chip moves in a cycle, as its report states. Where it does
-    not: L1 from the compute capability, L2 from the product (both in gpus.json). Empty where the
-    clock is not known, and for CPUs. ``recorded_hz``: the clock of the SMs while all of the work
-    ran; peaks at the boost clock are scaled to it, and those of memory are not.
+    bytes_per_cycle_by_counter: counter -> bytes that the chip moves in a cycle, as its report
+    states. Where it does not: L1 from the compute capability, L2 from the product (both in
+    gpus.json). Empty where the clock is not known, and for CPUs. ``recorded_hz``: the clock of the
+    SMs while all of the work ran; peaks at the boost clock are scaled to it, and those of memory
+    are not.
     """
     gpu = machines.find_gpu_product(device.name) if device is not None else None
     clock = (

@@ -169,8 +169,8 @@ class Tiling:
         return self.values * self.padded_k
 
     def describe_tiles(self, row_label: str = "", column_label: str = "") -> str:
-        """Return the tiles in words; ``rows`` and ``columns`` name what the product has along
-        them."""
+        """Return the tiles in words; ``row_label`` and ``column_label`` name what the product has
+        along them."""
         shape, (along_rows, along_columns) = self.shape, self.sides
         times = f"{shape.batch:,} products x " if shape.batch > 1 else ""
         down = f"ceil({f'{shape.m:,} {row_label}'.strip()} / {along_rows})"
@@ -199,12 +199,12 @@ def list_tilings(
     fmul_per_slice: float | None = None,
     swizzled: bool = False,
 ) -> Iterator[Tiling]:
-    """Yield the tilings that a grid allows, likeliest first; without a grid those that ``scale``
-    allows, else both unsplit.
+    """Yield the tilings that a grid allows, likeliest first; without a grid those that
+    ``fmul_per_slice`` allows, else both unsplit.
 
     cuBLAS works column by column, so that a tile's first side mostly lies along the columns.
-    ``scale``: FMUL of one slice, a multiply by alpha for each value and part. ``swizzled``:
-    CUTLASS's order of thread blocks.
+    ``fmul_per_slice``: FMUL of one slice, a multiply by alpha for each value and part.
+    ``swizzled``: CUTLASS's order of thread blocks.
     """
     ways = [Tiling(shape, sides) for sides in dict.fromkeys((tile[::-1], tile))]
     if grid is None:

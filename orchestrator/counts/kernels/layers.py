@@ -78,7 +78,7 @@ class LayerItem(NamedTuple):
 
 
 def list_step_layers_in_order(calls: Sequence[LayerCall], first_gradient: str) -> list[LayerItem]:
-    """The layers of one step, in order; of a layer's two gradients ``first`` is first."""
+    """The layers of one step, in order; of a layer's two gradients ``first_gradient`` is first."""
     last = {call.layer: call.position or 0 for call in calls if call.direction == GRADIENTS[0]}
 
     def make_sort_key(call: LayerCall) -> tuple[int, bool]:

@@ -494,8 +494,8 @@ def choose_main_layer_algorithm(kernel_names: Iterable[str]) -> Algorithm:
 
 
 def list_layer_algorithms(kernel_names: Iterable[str]) -> list[Algorithm]:
-    """Every algorithm of a layer that runs several kernels: those that :func:`of_layer`
-    chooses from.
+    """Return every algorithm of a layer that runs several kernels, of which
+    :func:`choose_main_layer_algorithm` chooses one.
 
     Products between transforms belong to these; convolutions beside them (another gradient) stay.
     """

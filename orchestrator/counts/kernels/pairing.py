@@ -57,7 +57,8 @@ class _LaunchToPair(NamedTuple):
     direction: str | None
 
     def make_match_key(self, normalize_name: Callable[[str], str]) -> tuple[object, ...]:
-        """What the same launch has in another recording, with its name as ``name`` makes it."""
+        """What the same launch has in another recording, with its name as ``normalize_name`` makes
+        it."""
         kernel = self.kernel
         return (
             self.layer,
@@ -137,8 +138,8 @@ def list_ncu_layer_filter(run: Run) -> tuple[str, ...]:
 
 
 def is_layer_selected(layer: str | None, selected_layers: Sequence[str]) -> bool:
-    """Is ``layer`` one of ``layers``, below one, or called so in a larger model ("model.conv2"
-    is "conv2")?
+    """Is ``layer`` one of ``selected_layers``, below one, or called so in a larger model
+    ("model.conv2" is "conv2")?
 
     Always, when no layers are asked for.
     """

@@ -373,8 +373,8 @@ def estimate_replay_cost(
     counter_count: int,
     repeated_launches: int = 0,
 ) -> ReplayCost:
-    """``step``: the launches of one plain step, timed; ``layers``: those asked for, empty for all;
-    ``repeated``: how many launches repeat another."""
+    """``step_kernels``: the launches of one plain step, timed; ``layers``: those asked for, empty
+    for all; ``repeated_launches``: how many launches repeat another."""
     kernels = list(step_kernels)
     selected = [kernel for kernel in kernels if is_layer_selected(kernel.layer, layers)]
     times = estimate_pass_count(counter_count)

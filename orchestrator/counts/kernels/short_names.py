@@ -56,8 +56,8 @@ _SOURCE_NAME = re.compile(r"(\d+)(?=[A-Za-z_])|L[a-z]n?(\d+)E")
 def shorten_kernel_names_uniquely(
     names: Iterable[str], max_characters: int = LONGEST
 ) -> dict[str, str]:
-    """Name -> what to show of it: at most ``longest`` characters, and never the same for kernels
-    that differ.
+    """Name -> what to show of it: at most ``max_characters`` characters, and never the same for
+    kernels that differ.
 
     Return type, parameters, namespaces and casts are left out; then the least telling parts of what
     is still too long.
@@ -266,7 +266,7 @@ def _find_tokens_not_common(
 def _keep_distinguishing_tokens(
     text: str, extra_weights: Mapping[_Nth, int], max_characters: int
 ) -> str:
-    """``text`` with its most telling tokens, at most ``longest`` characters."""
+    """``text`` with its most telling tokens, at most ``max_characters`` characters."""
     if len(text) <= max_characters:
         return text
     tokens = _split_tokens(text)

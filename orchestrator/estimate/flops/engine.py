@@ -264,7 +264,7 @@ def select_countable_operations(
 ) -> Iterator[OpShape]:
     """Yield the operations that count: each autograd.Function that the user registered instead of
     what ran in it, and no others. What perfctl could not read in another one has its name. Which
-    backend ran attention is left open unless the step ``has_run``: the device chooses it."""
+    backend ran attention is left open unless the step ``was_executed``: the device chooses it."""
     for op in ops:
         attributes = dict(op.attributes)
         function = f"autograd.{attributes.pop('function', '')}"

@@ -151,7 +151,7 @@ def make_flop_and_bias_lines(
     """Return the line that turns multiply-adds into FLOPs, and that of the bias additions if the
     layer has a bias.
 
-    ``values``: output values, each with one addition.
+    ``output_value_count``: output values, each with one addition.
     """
     line = make_product_line("in FLOP", "2 x MAC", (2, macs), "FLOP")
     if not has_bias:
@@ -192,7 +192,8 @@ def make_output_size_lines(
 ) -> list[SheetLine]:
     """Return a line for the output size of a window in each dimension.
 
-    ``sides``: input, kernel, stride, padding, dilation, output; ``up``: ceil_mode.
+    ``window_sizes_by_dimension``: input, kernel, stride, padding, dilation, output;
+    ``is_ceil_mode``: ceil_mode.
     """
     lines = []
     for name, (size, kernel, stride, padding, dilation, result) in zip(
@@ -470,7 +471,7 @@ def build_linear_worksheet(op: OpShape, module_output_shape: Shape | None = None
     """Return the sheet of aten.addmm(bias, rows, weight), aten.mm(rows, weight) or
     aten.linear(data, weight, bias).
 
-    The dispatcher sees the leading dimensions flattened to rows; ``module_output`` has them.
+    The dispatcher sees the leading dimensions flattened to rows; ``module_output_shape`` has them.
     """
     first, bias_at = (1, 0) if op.op in ADDED else (0, BIAS_AT.get(op.op, -1))
     data, weight = get_left_factor_shape(op), get_shape_or_empty(op.inputs, first + 1)
@@ -508,8 +509,8 @@ def build_linear_worksheet(op: OpShape, module_output_shape: Shape | None = None
 def list_linear_macs_with_mistakes(
     leading_sizes_without_batch: Shape, input_features: int, output_features: int
 ) -> tuple[WorkedWay, ...]:
-    """Return the right way; one size used twice; the leading sizes ``inner`` (without the batch)
-    left out; sizes added."""
+    """Return the right way; one size used twice; ``leading_sizes_without_batch`` left out; sizes
+    added."""
     names = (
         (f"{input_features} inputs", input_features),
         (f"{output_features} outputs", output_features),

@@ -157,8 +157,8 @@ def add_data_types_to_sheet(
     type_by_layer_and_kind: Mapping[tuple[str, str], str],
     totals_by_type: tuple[TypeWork, ...],
 ) -> NetworkSheet:
-    """Return the sheet with the type of each line's products, and the totals by type. ``products``:
-    (layer, kind) -> type."""
+    """Return the sheet with the type of each line's products, and the totals by type.
+    ``type_by_layer_and_kind``: (layer, kind) -> type."""
     type_names = {
         (layer or "(model)", kind): name for (layer, kind), name in type_by_layer_and_kind.items()
     }

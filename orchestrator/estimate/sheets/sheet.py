@@ -96,8 +96,8 @@ def list_layers_with_operations(ops: Sequence[OpShape]) -> tuple[str, ...]:
 def build_layer_sheet(
     ops: Sequence[OpShape], layer: str, output_shape: Shape | None = None, precision: str = "fp32"
 ) -> Sheet | None:
-    """Return the sheet of ``layer``; None if it ran no operation. ``output``: shape of the module's
-    output. ``precision``: of the trace; its types are shown unless it is fp32."""
+    """Return the sheet of ``layer``; None if it ran no operation. ``output_shape``: shape of the
+    module's output. ``precision``: of the trace; its types are shown unless it is fp32."""
     ops = [op for op in ops if op.layer == layer and (layer or op.kind)]
     if not ops:
         return None

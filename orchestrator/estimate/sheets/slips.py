@@ -91,7 +91,7 @@ APART = 0.7
 UNRELATED = 1.0
 """Cost of two mistakes of which neither is about the layer: a coincidence."""
 _COUNTED = ("weights", "parameters", "total", "output map")
-"""Figures that :func:`_counts` names."""
+"""Quantities in values that count operations, so that no figure of operations is mistaken."""
 _SIZES = {"positions", "map", "pooling", "wider pooling"}
 """Mistakes that change the output map: the factors of two of them do not multiply."""
 _OF_NUMBERS = {"arithmetic", "digits", "halved", "pen"}
@@ -219,8 +219,8 @@ def diagnose_stated_value(
     other_sheets: Iterable[Sheet] = (),
 ) -> CheckFinding:
     """Compare a value with the figure that it names, of a layer with these ``facts`` and
-    ``figures``. ``batches``: other batch sizes of the sweep; ``others``: the other layers, whose
-    value may have been taken."""
+    ``figures``. ``sweep_batches``: other batch sizes of the sweep; ``other_sheets``: other layers,
+    whose value may have been taken."""
     stated = value if isinstance(value, StatedValue) else StatedValue(f"{value:,}", Fraction(value))
     asked_figures = _find_figures_of_stated_quantity(stated, facts, figures)
     finding = CheckFinding(

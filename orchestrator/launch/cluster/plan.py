@@ -40,7 +40,7 @@ _WANTED: Mapping[Any, str] = {
     Number: "a whole number above 0",
     Text: 'a string, such as "gpu"',
 }
-"""Type of a field of Site -> what its value must be."""
+"""Type of a field of SlurmSiteSettings -> what its value must be."""
 CLUSTER = "Cluster"
 """Heading of these options in ``--help``."""
 
@@ -318,7 +318,7 @@ def fill_unset_settings_from_config(
 
 
 def _read_slurm_settings(path: Path) -> dict[str, Any]:
-    """Return field of Site -> its value in a file."""
+    """Return field of SlurmSiteSettings -> its value in a file."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -333,7 +333,7 @@ def _read_slurm_settings(path: Path) -> dict[str, Any]:
 
 
 def _convert_slurm_setting(path: Path, key: str, value: Any) -> Any:
-    """Return the value of a key of [slurm] as the value of a field of Site."""
+    """Return the value of a key of [slurm] as that of its field of SlurmSiteSettings."""
     hints = {field.name: field.hint for field in list_declared_options(SlurmSiteSettings)}
     hint = hints.get(key.replace("-", "_"))
     if hint is None:

@@ -64,8 +64,8 @@ def render_sweep_job_scripts(
     """Return the job scripts of sweeps: each setting of each profiler is a task.
 
     ``sweeps``, ``commands``: profiler -> its sweep, and the command line of a task without
-    setting; ``device``: cuda or cpu, which the nodes have; ``outputs``: store and page. Raises
-    UsageError.
+    setting; ``device``: cuda or cpu, which the nodes have; ``store_and_report_paths``: store and
+    page. Raises UsageError.
     """
     requests = tuple(sweeps.values())
     # What an image must see of the nodes beside the working folder and the sweeps: a script's
@@ -114,9 +114,9 @@ def render_study_job_scripts(
 ) -> RenderedJobScripts:
     """Return the job scripts of a study: each part is a task, and a gather job ends it.
 
-    ``command``: the user's, quoted for a shell; ``sees``: other folders that an image must see;
-    ``runs_folder``: name of the folder in ``study.out`` in which the parts leave sweeps. What a
-    part must keep to:
+    ``command``: the user's, quoted for a shell; ``image_folders``: other folders that an image must
+    see; ``runs_folder``: name of the folder in ``study.out`` in which the parts leave sweeps. What
+    a part must keep to:
 
     - It names its device: ``auto`` would be resolved on the node.
     - Parts run at the same time on several nodes: each writes into its own database or folder below

@@ -36,8 +36,8 @@ def require_image_tools_adapt_profiler(
     image: ContainerImage, profiler: Profiler, device: str, perfctl_version: str
 ) -> Profiler:
     """Return the profiler with options that the tools in the image support.
-    Raises ToolMissing when the image does not start, has no perfctl of this ``version``, or lacks
-    a tool."""
+    Raises ToolMissing when the image does not start, has no perfctl of this ``perfctl_version``, or
+    lacks a tool."""
     name = Path(image.path).name
     image_version = _run_python_in_image(
         image, ("-c", "import perfctl; print(perfctl.__version__)")
@@ -135,7 +135,7 @@ def _explain_image_failure(image: ContainerImage, code: int, lines: list[str]) -
 
 
 def print_missing_tools_as_json(profiler_name: str, device: str) -> None:
-    """Print what this image lacks for the profiler ``name``."""
+    """Print what this image lacks for the profiler ``profiler_name``."""
     missing = list_tools_missing_in_container(RECORDERS[profiler_name](), device)
     facts = {
         "missing": [asdict(tool) for tool in missing],

@@ -212,7 +212,7 @@ class SurroundingContainer:
     """Name of the image; None when the runtime does not report it."""
 
     def collect_run_record_facts(self) -> dict[str, str]:
-        """Return facts for a run's record, with the keys of :meth:`Image.facts`."""
+        """Return facts for a run's record, with the keys of a ContainerImage's."""
         return {"container": self.runtime} | ({"image": self.image} if self.image else {})
 
     def __str__(self) -> str:

@@ -71,9 +71,9 @@ def find_gpu_by_visible_entry(entry: str, gpus: tuple[Gpu, ...]) -> Gpu | None:
 def query_capability_and_gpu_label(visible_devices_entry: str | None) -> tuple[str | None, str]:
     """Return (compute capability, the GPU in words) of the GPU that a program sees as its first.
 
-    ``entry``: the first entry of its CUDA_VISIBLE_DEVICES; None where that is not set. The
-    capability is None where nvidia-smi does not say it, or where CUDA may number the GPUs in
-    another order than nvidia-smi and they differ.
+    ``visible_devices_entry``: the first entry of its CUDA_VISIBLE_DEVICES; None where that is not
+    set. The capability is None where nvidia-smi does not say it, or where CUDA may number the GPUs
+    in another order than nvidia-smi and they differ.
     """
     gpus = list_gpus()
     capabilities = {row[0]: row[1] for row in query_nvidia_smi("index", "compute_cap")}

@@ -35,7 +35,7 @@ def query_program_version(program: str) -> str | None:
 
 
 def get_output_if_installed(program: str, *arguments: str) -> str:
-    """Return the ``output`` of a program on PATH; empty when it is missing."""
+    """Return the output of a program on PATH; empty when it is missing."""
     path = find_program(program)
     return run_cached_for_output(path, *arguments) if path else ""
 

@@ -92,7 +92,7 @@ def _log_tail_contains(log: Path, pattern: bytes) -> bool:
 
 
 def choose_kill_grace_seconds(argv: tuple[str, ...], written_bytes: int) -> float:
-    """Return seconds between SIGTERM and SIGKILL for a command that has left ``written`` bytes so
+    """Return seconds between SIGTERM and SIGKILL for a command that has left ``written_bytes`` so
     far. A report of 1 GiB takes nsys minutes: killed before its end, it leaves nothing."""
     if not any(map(_WRITERS.fullmatch, argv)):
         return PLAIN_S

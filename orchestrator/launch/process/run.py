@@ -84,10 +84,10 @@ def run_command(
     """Start ``command``, wait for it, and leave none of its processes running.
 
     Output is appended to the files ``stdout`` and ``stderr``; standard input is empty. TMPDIR is
-    ``scratch``, which the caller removes, or a new folder below ``temporary``. ``sampling``: what
-    to sample meanwhile; ``stall``: when it counts as stuck and is stopped. ``grace_s``: seconds
-    between SIGTERM and SIGKILL; None for as many as the tool needs. Raises ToolMissing or RunFailed
-    when it cannot start, StoppedBySignal after SIGINT, SIGTERM or SIGHUP.
+    ``scratch``, which the caller removes, or a new folder below ``tmpdir_parent``. ``sampling``:
+    what to sample meanwhile; ``stall_rule``: when it counts as stuck and is stopped. ``grace_s``:
+    seconds between SIGTERM and SIGKILL; None for as many as the tool needs. Raises ToolMissing or
+    RunFailed when it cannot start, StoppedBySignal after SIGINT, SIGTERM or SIGHUP.
     """
     mark = uuid.uuid4().hex
     members = watchdog.RunProcesses(mark, partial(watchdog_client.reap_and_find_orphans, mark))
@@ -200,7 +200,7 @@ _TIME_IS_UP, _STUCK, _RECORDED = "the time limit was reached", "stuck", "recorde
 def _make_stall_check(
     stall_rule: StallRule | None, file_activity: FileActivity, logs: tuple[Path, Path]
 ) -> Callable[[], bool]:
-    """Return whether nothing has moved for as long as ``stall`` allows, counted from where its
+    """Return whether nothing has moved for as long as ``stall_rule`` allows, counted from where its
     pattern first appears."""
     if stall_rule is None:
         return lambda: False
@@ -336,8 +336,8 @@ def collect_stop_signals() -> Iterator[list[int]]:
 @contextmanager
 def _make_private_tmpdir(scratch: Path, parent_folder: Path | None) -> Iterator[Path]:
     """``scratch``, made private, by a path short enough for sockets: a deep folder gets a short
-    link. With ``below``, a new folder there. STARTED stays in ``scratch``, on the reports' file
-    system, for one clock dates both."""
+    link. With ``parent_folder``, a new folder there. STARTED stays in ``scratch``, on the reports'
+    file system, for one clock dates both."""
     scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
     (scratch / STARTED).open("a").close()
     if parent_folder is None and len(os.fsencode(scratch.absolute())) <= _LONGEST_TMPDIR:

@@ -22,7 +22,7 @@ _own: set[int] = set()
 
 @contextmanager
 def adopt_orphans(run_mark: str) -> Iterator[None]:
-    """Receive the orphans of the run ``mark`` during the block, and reap those that ended
+    """Receive the orphans of the run ``run_mark`` during the block, and reap those that ended
     after it."""
     with _lock:
         if not _runs:
@@ -49,8 +49,9 @@ def exempt_started_children_from_orphans() -> Iterator[set[int]]:
 
 
 def reap_and_find_orphans(run_mark: str) -> dict[int, int]:
-    """Running orphans of the run ``mark``: process id -> start time. Those that ended are reaped.
-    An orphan without any mark is assigned to the run only while no other run is under way."""
+    """Running orphans of the run ``run_mark``: process id -> start time. Those that ended are
+    reaped. An orphan without any mark is assigned to the run only while no other run is under
+    way."""
     with _lock:
         while True:
             start_times: dict[int, int] = {}

@@ -128,8 +128,8 @@ def _is_form_of_option(name: str, option: str) -> bool:
 def merge_options_preferring_user(
     defaults: tuple[str, ...], user_options: tuple[str, ...], long_name_by_short: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return perfctl's options, less those that the user's ``extra`` sets, and then ``extra``.
-    ``long_names``: short name -> long name."""
+    """Return perfctl's options, less those that the user's ``user_options`` sets, and then
+    ``user_options``. ``long_name_by_short``: short name -> long name."""
     typed = {argument.partition("=")[0] for argument in user_options}
     typed |= {long_name_by_short[name] for name in typed & long_name_by_short.keys()}
     merged: list[str] = []

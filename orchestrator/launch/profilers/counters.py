@@ -101,7 +101,7 @@ def choose_counters(
     """Return the counters for ``metrics``: a set's name, or names separated by commas. Raises
     UsageError like ``raise_if_metric_names_malformed``.
 
-    ``visible``: the program's CUDA_VISIBLE_DEVICES, None where it is not set;
+    ``visible_devices``: the program's CUDA_VISIBLE_DEVICES, None where it is not set;
     ``container_prefix``: the words that run a command in the image where ncu will run.
     """
     raise_if_metric_names_malformed(metrics)
@@ -181,7 +181,7 @@ def query_available_counters_or_reason(
     visible_devices_entry: str | None = None,
 ) -> tuple[frozenset[str], str]:
     """Return (base names of the counters, why there are none). ``arguments``: of which chip or
-    device; ``entry``: the GPU that is to be device 0."""
+    device; ``visible_devices_entry``: the GPU that is to be device 0."""
     argv = (*container_prefix, "ncu", "--query-metrics", *arguments)
     variables = {} if visible_devices_entry is None else {devices.VISIBLE: visible_devices_entry}
     environment = {

@@ -76,8 +76,8 @@ def has_matching_output_line(outcome: ProcessOutcome, pattern: bytes) -> bool:
 
 
 def find_matching_log_lines(path: Path, pattern: bytes, max_lines: int = 20) -> list[str]:
-    """Return the first ``limit`` lines of a log of any size that match ``pattern``; ^ and $ match
-    at lines."""
+    """Return the first ``max_lines`` lines of a log of any size that match ``pattern``; ^ and $
+    match at lines."""
     lines: list[str] = []
     try:
         with (
@@ -128,7 +128,7 @@ def explain_program_failure(
     meaning_by_exit_code: Mapping[int, str] | None = None,
 ) -> str | None:
     """Return why the profiled program failed, in one sentence; None if it succeeded.
-    ``exit_codes``: see ``ToolProfiler``."""
+    ``meaning_by_exit_code``: see ``ToolProfiler``."""
     code = outcome.exit_code
     if code in _CODES_OF_STOPPED and has_recorded_all_requested_steps(request):
         return None

@@ -230,7 +230,7 @@ def describe_clock_limit_reasons(bits: int) -> str:
 
 
 def build_smi_command(program: str, every_s: float, visible_devices: str | None) -> tuple[str, ...]:
-    """Return the argument list; ``visible`` is the value of CUDA_VISIBLE_DEVICES."""
+    """Return the argument list; ``visible_devices`` is the value of CUDA_VISIBLE_DEVICES."""
     interval = f"--loop-ms={round(max(every_s, NVML_INTERVAL_MIN_S) * 1000)}"
     selection = ("-i", visible_devices) if visible_devices else ()
     return (program, f"--query-gpu={','.join(FIELDS)}", "--format=csv", interval, *selection)
@@ -402,8 +402,8 @@ def parse_sampling_interval(text: str) -> float | None:
 def sample_in_background(
     sampling: SamplingSettings | None, run_mark: str, first_pid: int
 ) -> Iterator[None]:
-    """Sample during the block. ``first``: id of the run's first process; ``mark``: the mark of all
-    its processes. Problems are noted in the file and never affect the run."""
+    """Sample during the block. ``first_pid``: id of the run's first process; ``run_mark``: the mark
+    of all its processes. Problems are noted in the file and never affect the run."""
     if sampling is None:
         yield
         return

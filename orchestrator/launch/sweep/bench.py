@@ -88,7 +88,7 @@ def measure_bench_points_within_budget(
     """Measure every point that is not complete yet, within the budget; complete ones are reported
     to the listener too.
 
-    ``again``: (model, batch) of complete points to measure once more.
+    ``points_to_repeat``: (model, batch) of complete points to measure once more.
     Raises UsageError when another perfctl measures the same point, Interrupted after a signal.
     """
     results: list[tuple[PointToMeasure, RunResult]] = []

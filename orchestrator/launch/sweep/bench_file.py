@@ -234,8 +234,8 @@ def expand_bench_into_points(bench: BenchSpec) -> BenchDesign:
 def select_points_of_part(
     points: tuple[PointToMeasure, ...], part_number: int, part_count: int
 ) -> tuple[PointToMeasure, ...]:
-    """Return part ``number`` (from 1) of ``parts``. Networks stay whole and are dealt in turn, so
-    each part has some of each family."""
+    """Return part ``part_number`` (from 1) of ``part_count``. Networks stay whole and are dealt in
+    turn, so each part has some of each family."""
     models = list(dict.fromkeys(point.model for point in points))
     chosen = set(models[part_number - 1 :: part_count])
     return tuple(point for point in points if point.model in chosen)

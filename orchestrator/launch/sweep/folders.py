@@ -161,7 +161,7 @@ class RunPaths:
         return self.partial_folder / "stderr.log"
 
     def get_report_path(self, suffix: str) -> Path:
-        """Return the profiler's report while the run is under way: ``get_report_path`` + suffix
+        """Return the profiler's report, while the run is under way: "report" + ``suffix``
         (".sqlite", ".csv", ...)."""
         return self.partial_folder / f"report{suffix}"
 
@@ -286,9 +286,9 @@ def lock_file(
     build_busy_error: Callable[[int], UsageError],
     mode: int = 0o644,
 ) -> Iterator[int]:
-    """Hold a lock on a file, whose handle is given. Raises what ``refuse`` makes of the handle when
-    another holds it. Another user's file in a shared folder can be locked, but not written
-    (fs.protected_regular)."""
+    """Hold a lock on a file, whose handle is given. Raises what ``build_busy_error`` makes of the
+    handle when another holds it. Another user's file in a shared folder can be locked, but not
+    written (fs.protected_regular)."""
     try:
         handle = _open_without_following_links(str(path), os.O_CREAT | os.O_RDWR, mode)
     except PermissionError:  # a pipe in its place must not block

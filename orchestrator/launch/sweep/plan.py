@@ -357,8 +357,8 @@ def plan_torchvision_inference_sweeps(
 ) -> dict[str, SweepRequest]:
     """Return model of torchvision -> its sweep, everything checked before anything runs.
 
-    ``arguments`` are words for the workload torchvision_infer. ``only_planned``: do not ask
-    torchvision for the models. Raises UsageError.
+    ``arguments`` are words for the workload torchvision_infer. ``skips_torchvision_lookup``: do not
+    ask torchvision for the models. Raises UsageError.
     """
     if not models:
         raise UsageError("`models` is empty", "For example resnet18,densenet201")

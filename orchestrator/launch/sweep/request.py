@@ -121,7 +121,7 @@ class SweepRequest(SweepOptions):
     places: tuple[DevicePlacement, ...] = ()
     """One run at a time on each of these; empty for one run after the other, without placement."""
     chosen: tuple[SweepSetting, ...] = ()
-    """What to run; empty for what ``batches`` and ``sweep`` state."""
+    """What to run; empty for all that the fields of SweepOptions state."""
     attempt: int = 1
     """Number of the run at its setting."""
 
@@ -269,13 +269,13 @@ class SweepRequest(SweepOptions):
         only_rank: int | None = None,
     ) -> tuple[str, ...]:
         """Return the command line of the workload, with the words before it that start the profiler
-        (``under``).
+        (``profiler_prefix``).
 
-        ``annotate``: how layers are marked: "nvtx", "record_function" or "none". ``window``: how
-        the profiler learns of the measured steps: "cuda" (cudaProfilerStart/Stop), "torch" (the
-        workload runs torch.profiler and writes ``trace``) or "none". Every rank of a launcher
-        starts itself ``under`` the profiler, with RANK in its files' names; with ``only_rank``,
-        that rank alone.
+        ``layer_marking``: how layers are marked: "nvtx", "record_function" or "none".
+        ``step_window_method``: how the profiler learns of the measured steps: "cuda"
+        (cudaProfilerStart/Stop), "torch" (the workload runs torch.profiler and writes
+        ``trace_path``) or "none". Every rank of a launcher starts the profiler itself by
+        ``profiler_prefix``, with RANK in its files' names; with ``only_rank``, that rank alone.
         """
         program, in_ranks = self.program, profiler_prefix if self.is_rank_launcher else ()
         program_words = program.fill_command(self.setting.parameters) if program else ()

@@ -62,13 +62,13 @@ def run_sweep_on_both_revisions(
     """Measure a revision of the repository (A) and its files here (B), as they are; return where
     the runs are kept.
 
-    rev: a commit, branch or tag. words: a sweep as one would type it, ("torch", "--batches", "32",
-    "--", "python", "train.py", "{batch}"). It is run ``repeat`` times on each side, alternately (A
-    B, B A, ...), so that a machine that gets slower does so for both. A has the committed files of
-    the revision only, in a folder of its own that is removed afterwards; its ``src`` and top folder
-    come first when modules are looked for, and so do those here for B. Raises UsageError for a
-    revision or sweep that cannot be, ToolMissing without git, RunFailed when a sweep fails, and
-    Interrupted.
+    rev: a commit, branch or tag. sweep_command: a sweep as one would type it, ("torch",
+    "--batches", "32", "--", "python", "train.py", "{batch}"). It is run ``repeat`` times on each
+    side, alternately (A B, B A, ...), so that a machine that gets slower does so for both. A has
+    the committed files of the revision only, in a folder of its own that is removed afterwards; its
+    ``src`` and top folder come first when modules are looked for, and so do those here for B.
+    Raises UsageError for a revision or sweep that cannot be, ToolMissing without git, RunFailed
+    when a sweep fails, and Interrupted.
     """
     _raise_if_revision_sweep_invalid(sweep_command, repeat)
     top, commit = _find_repository_and_commit(rev)

@@ -156,7 +156,7 @@ def create_or_verify_sweep_record(request: SweepRequest) -> None:
 def _run_setting_if_needed(
     request: SweepRequest, setting: SweepSetting, repeat_number: int, listener: SweepListener
 ) -> RunResult:
-    """``repeat``: number of the run wanted, from 1; those before it exist already."""
+    """``repeat_number``: number of the run wanted, from 1; those before it exist already."""
     with lock_sweep_or_setting(request.folder, setting) if request.no_store else nullcontext():
         complete = list(
             takewhile(is_run_complete, list_run_folders(request.folder.absolute(), setting))

@@ -73,7 +73,7 @@ class CountBreakdown:
 
     estimated: float
     base: float
-    """Products as predicted; ``paper`` where no rule predicts."""
+    """Products as predicted; ``estimated`` where no rule predicts."""
     rules: tuple[str, ...]
     """How ``base`` was predicted; () where it was not."""
     method: str | None
@@ -120,7 +120,7 @@ def break_down_executed_flops(
     """Return the parts of a row's count.
 
     ``forward``: the same layer's forward row at the same batch size, for a row of its gradients.
-    ``other_layers``: see ``predict_product_flops_from_tiles``.
+    ``other_layer_launches``: see ``predict_product_flops_from_tiles``.
     """
     if several := _find_kernels_doing_full_layer(evidence):
         products = tuple(kernel for kernel, _ in several)
@@ -512,7 +512,7 @@ def _predict_fft_flops(
     (t - r + 1)^2 outputs of a tile of t x t points.
 
     The gradient of the input is such a convolution with the channels exchanged; that of the filter
-    sums over the tiles. ``plain``: the prediction of the products by other kernels.
+    sums over the tiles. ``other_products``: the prediction of the products by other kernels.
     """
     size = next((match for kernel in own_kernels if (match := _FFT_TILE.search(kernel.name))), None)
     shape, t = evidence.forward, int(size[1]) if size else 0

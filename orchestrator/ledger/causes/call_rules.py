@@ -160,7 +160,7 @@ def detect_extra_calls(case: RowCase, calls_of_all_layers: int = 1) -> Cause | N
     Silent    for recurrent layers, unequal launches, and launches that ncu left out.
     Fix       check the number of profiled steps, gradient accumulation, and calls of the layer.
 
-    ``all_layers``: how often all layers ran.
+    ``calls_of_all_layers``: how often all layers ran.
     """
     runs = _count_forward_runs_matching_gradients(case) or infer_layer_calls_from_launches(
         case.evidence, _select_product_kernels(case, calls_of_all_layers)

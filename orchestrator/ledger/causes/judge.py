@@ -124,8 +124,8 @@ def find_study_flop_gap_causes(
 ) -> StudyCauses:
     """Return all causes of a study; none for a report without estimated layers.
 
-    ``parts``: the studies of the same sweep that it is read with, itself among them; empty if
-    another of them has their causes. By default it is read alone.
+    ``related_studies``: the studies of the same sweep that it is read with, itself among them;
+    empty if another of them has their causes. By default it is read alone.
     """
     related_studies = (study,) if related_studies is None else related_studies
     slips = study_rules.find_formula_mistakes_by_row(study, ledger)

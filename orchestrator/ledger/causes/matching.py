@@ -263,9 +263,9 @@ def predict_product_flops_from_tiles(
 ) -> PredictedProducts | None:
     """Return the FLOPs of the step's products by their tiles; None if none matches.
 
-    Each product's grid is compared with each shape that the row may have. ``other_layers``: how
-    often every product of the other layers was launched. A product launched more often than that
-    may be further calls, or parts of one batch in tiles of their own; if its grid fits both,
+    Each product's grid is compared with each shape that the row may have. ``other_layer_launches``:
+    how often every product of the other layers was launched. A product launched more often than
+    that may be further calls, or parts of one batch in tiles of their own; if its grid fits both,
     nothing is predicted.
     """
     base, called, onto, calls = evidence.estimated_flops, 0.0, 0.0, evidence.calls

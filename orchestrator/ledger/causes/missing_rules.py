@@ -190,7 +190,7 @@ def detect_direction_without_kernels(case: RowCase) -> Cause | None:
 def _classify_missing_kernels(
     evidence: RowEvidence, unattributed_kernels: Sequence[KernelGroup], missing_flops: float
 ) -> str:
-    """Return why a row's kernels may be missing; ``owed``: their estimated FLOPs."""
+    """Return why a row's kernels may be missing; ``missing_flops``: their estimated FLOPs."""
     if evidence.left_out:
         return "left out"
     if evidence.row.direction != "forward" and evidence.mode in ("infer", "eval"):

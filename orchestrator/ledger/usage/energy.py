@@ -127,9 +127,9 @@ class Energy:
     def split_step_joules_by_layer_time(
         self, step_ns_by_layer: Mapping[K, float]
     ) -> dict[K, float]:
-        """Joules of a step by layer: its share of the step's time (``times``: ns a step). Shared,
-        not measured: a layer that draws more power than another in the same time gets as much.
-        Empty without joules of a step."""
+        """Joules of a step by layer: its share of the step's time (``step_ns_by_layer``: ns a
+        step). Shared, not measured: a layer that draws more power than another in the same time
+        gets as much. Empty without joules of a step."""
         if self.per_step is None or not self.span_ns or not self.steps:
             return {}
         return {

@@ -196,8 +196,8 @@ class JobCommunication:
 def compute_bus_bandwidth_or_reason(
     collective_name: str, input_bytes: int | None, group_size: int | None, duration_ns: float
 ) -> tuple[float | None, str | None]:
-    """(bytes/s, None), or (None, why not). ``size``: bytes of one rank's input; ``ranks``: in
-    the group.
+    """(bytes/s, None), or (None, why not). ``input_bytes``: bytes of one rank's input;
+    ``group_size``: in the group.
 
     busbw of https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md: S / t times 2(n -
     1)/n for all-reduce, (n - 1)/n for all-gather, reduce-scatter and all-to-all, 1 for broadcast

@@ -42,7 +42,7 @@ WAYS = (
     ("nvml", "sampled", "the driver's own value, sampled (approximate)"),
     ("dlprof", "DLProf", "GPU Utilization in DLProf's summary"),
 )
-"""(field of Ways, short name, meaning), the most exact first."""
+"""(field of UtilizationBySource, short name, meaning), the most exact first."""
 ON_CPU = "the runs used a CPU"
 UNNAMED_SHARE_MAX = 0.1
 """Share of kernel time whose names do not say whether they use tensor cores, above which their
@@ -197,8 +197,8 @@ def pick_least_slowed_latency_per_batch(
 
 
 def find_throughput_saturation_batch(images_per_second_by_batch: Mapping[int, float]) -> int:
-    """The smallest batch size that no larger one beats by ``PAYS``; rates: batch size -> images
-    per second."""
+    """The smallest batch size that no larger one beats by ``PAYS``; images_per_second_by_batch:
+    batch size -> images per second."""
     return min(
         batch
         for batch, rate in images_per_second_by_batch.items()
@@ -349,7 +349,7 @@ def _build_missing_share(uses: Sequence[RunUsage], reason: str) -> UsageShare:
 
 
 def _find_gpu_busy_source_and_share(uses: Sequence[RunUsage]) -> tuple[str, UsageShare]:
-    """Return the share of time with the GPU busy, and the short name of its way."""
+    """Return the short name of a source, and the share of time with the GPU busy by it."""
     for field, short, _ in WAYS:
         for use in uses:
             share: UsageShare = getattr(use.utilization_by_source, field)

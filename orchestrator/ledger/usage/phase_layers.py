@@ -76,7 +76,7 @@ def compute_tile_padding(
     side of the tile lies along torch's columns (features), the second along its rows (tokens).
     Tensile's grids confirm that: MT256x192 for 15,360 x 6,144 launches 24 x 80 work-groups.
     Elsewhere the grid decides, and without one nothing does, unless both ways need as many tiles.
-    ``amd``: the grid counts work-items, as HIP reports it, not blocks.
+    ``grid_counts_work_items``: the grid counts work-items, as HIP reports it, not blocks.
     """
     tile = recognise_kernel(kernel.name).tile
     if tile is None or not rows or not columns:
@@ -267,7 +267,7 @@ def split_serving_phases_by_model_part(
     run: Run, measured_peaks: Sequence[DevicePeaks] = (), *, separates_blocks: bool = False
 ) -> tuple[PhaseParts, ...]:
     """Return the phases of a run in the order of PHASES; empty where no step is known.
-    ``by_block``: every block by itself."""
+    ``separates_blocks``: every block by itself."""
     phases = {step.phase for step in run.report.served_steps}
     if not phases or not isinstance(run.report.kernels, Sequence):
         return ()

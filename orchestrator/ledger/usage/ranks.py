@@ -318,11 +318,11 @@ def match_collectives_across_ranks(
     """Return every collective that all ranks of its group took part in, as index of the rank -> its
     record, in order of the start on the first of them.
 
-    The n-th of a name and group on one rank is the n-th on each other. ``groups``: of each rank,
-    the indexes of the ranks of its smaller groups. Where none are stated, a smaller group is the
-    ranks that have its collectives, if they are as many as its size. Names that do not occur
-    equally often on all ranks of a group, groups that are not all here, and kinds that may end at
-    different times are left out.
+    The n-th of a name and group on one rank is the n-th on each other. ``group_members_by_rank``:
+    of each rank, the indexes of the ranks of its smaller groups. Where none are stated, a smaller
+    group is the ranks that have its collectives, if they are as many as its size. Names that do not
+    occur equally often on all ranks of a group, groups that are not all here, and kinds that may
+    end at different times are left out.
     """
     by_key: dict[
         tuple[str, str | None, int | None, Members | None], dict[int, list[Collective]]

@@ -152,7 +152,8 @@ def _summarize_device_readings(
 
 
 def compute_utilization_by_source(run: Run, kernel_busy_share: UsageShare) -> UtilizationBySource:
-    """Return the utilization of one run by every source; ``by_kernels`` is that of its kernels."""
+    """Return the utilization of one run by every source; ``kernel_busy_share`` is that of its
+    kernels."""
     host = _average_field_over_measured_steps(
         run, [sample for sample in run.report.samples if is_host_sample(sample)], "host_cpu"
     )

@@ -41,9 +41,9 @@ def plan_or_trace_model(
     depends on the precision.
 
     Every model is traced without data at two batch sizes. Only a network of a family needs no
-    trace: its plan has everything but the order of its allocations, which ``on_gpu`` asks for, and
-    without torch goes without.
-    Raises UsageError, or PerfctlError when the model's own code fails.
+    trace: its plan has everything but the order of its allocations, which ``traces_gpu_memory``
+    asks for, and without torch goes without. Raises UsageError, or PerfctlError when the model's
+    own code fails.
     """
     if question.optimizer is not None and question.optimizer not in answers.OPTIMIZERS:
         raise UsageError(

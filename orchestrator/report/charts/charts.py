@@ -156,8 +156,8 @@ def draw_batch_chart(
 
     ``axis``: what varies in place of the batch size, with ``labels`` such as "N=256" of its places.
 
-    With ``log`` the values are on a log2 axis too, with a line at 1 named "estimate"; with
-    ``decades`` on a log10 axis.
+    With ``has_log2_ratio_axis`` the values are on a log2 axis too, with a line at 1 named
+    "estimate"; with ``has_log10_axis`` on a log10 axis.
     """
     if not lines:
         return None
@@ -231,7 +231,7 @@ def draw_stacked_share_bars(
     """Return one bar per row from 0 to 100%, its parts in the order of ``colours``, with a legend
     of those that it has; wide parts carry their name.
 
-    ``what`` stands before a number in the text of a pointed part.
+    ``row_label_prefix`` stands before a number in the text of a pointed part.
     """
     figure, axes = make_axes(height=0.62 + 0.42 * len(rows))
     hits = []
@@ -286,7 +286,7 @@ def draw_curves_over_epochs_or_time(
     note: str = "",
 ) -> Chart | None:
     """Return lines named at their ends, short ones with a dot at each value; None without lines.
-    ``titles`` are for all, x and y, ``show`` for x and y."""
+    ``titles`` are for all, x and y, ``x_and_y_formats`` for x and y."""
     if not lines:
         return None
     show_x, show_y = x_and_y_formats
@@ -319,8 +319,8 @@ def draw_horizontal_bars(
     note: str,
     reference_value: float | None = None,
 ) -> Chart:
-    """Return horizontal bars from 0, each with its interval as a line; ``line_at`` draws the
-    reference."""
+    """Return horizontal bars from 0, each with its interval as a line; ``reference_value`` draws
+    the reference."""
     figure, axes = make_axes(0.5 + 0.27 * len(rows), axis, tick_formats=(format_value,))
     hits = []
     for index, bar in enumerate(rows):
@@ -405,8 +405,8 @@ def make_axes(
     *,
     log: bool = False,
 ) -> tuple[Figure, Axes]:
-    """``x``, ``y``: titles of the axes; ``shows``: how values are written along x and y; ``log``:
-    both are logarithmic."""
+    """``x_title``, ``y_title``: titles of the axes; ``tick_formats``: how their values are written;
+    ``log``: both are logarithmic."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
@@ -470,8 +470,8 @@ def _label_line_ends(
     """Write a name at the last point of each line, moved apart if names would overlap, and kept
     next to the axes.
 
-    ``led``: if a name is not next to its last point, a thin line leads there, so that no mark is
-    at another value.
+    ``draws_leaders``: if a name is not next to its last point, a thin line leads there, so that no
+    mark is at another value.
     """
     low, high = map(scale, axes.get_ylim())
     ends = sorted(

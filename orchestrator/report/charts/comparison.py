@@ -179,7 +179,8 @@ def draw_loss_by_step(runs: Sequence[tuple[str, Run]]) -> Chart | None:
 
 
 def draw_speedup_charts(study: NetworkSpeedup, key: str, *, uses_pies: bool = False) -> list[Chart]:
-    """Return everything that this study has values for; ``pie`` draws shares of a whole as pies."""
+    """Return everything that this study has values for; ``uses_pies`` draws shares of a whole as
+    pies."""
     work = draw_work_and_memory_charts(study, key, uses_pies=uses_pies)
     drawings = (*_draw_speedup_bars(study, key), *_draw_training_curves_by_arm(study, key), *work)
     return list(filter(None, drawings))

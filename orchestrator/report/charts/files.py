@@ -126,8 +126,8 @@ def _freeze_layout(figure: Figure) -> Iterator[None]:
 
 @contextmanager
 def collect_charts(*, defers_drawing: bool = False) -> Iterator[list[Picture]]:
-    """Collect the charts that are drawn inside the block; ``later``: none is drawn before it is
-    saved."""
+    """Collect the charts that are drawn inside the block; ``defers_drawing``: none is drawn before
+    it is saved."""
     charts: list[Picture] = []
     token = _COLLECTED.set((charts, defers_drawing))
     try:
@@ -237,8 +237,8 @@ def build_hover_shapes_svg(
     """Unseen shapes over the points and bars, each with its label: shown on hover, with and without
     a script.
 
-    ``transform``: from the data's units to the drawing's, counted from below; ``high``: how high
-    the drawing is.
+    ``transform``: from the data's units to the drawing's, counted from below; ``drawing_height``:
+    how high the drawing is.
     """
     drawings = []
     for hit in hits:

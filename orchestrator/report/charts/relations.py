@@ -156,8 +156,8 @@ def draw_family_scatter(
 ) -> Chart:
     """Return the dots, families in colors by their order.
 
-    ranked: rank correlation of a family, and of ALL. corner: a text instead of the latter.
-    has_diagonal: a line where y is x.
+    rank_correlations: rank correlation of a family, and of ALL. corner_text: a text instead of the
+    latter. has_diagonal: a line where y is x.
     """
     rank = rank_correlations.get(ALL)
     corner_text = corner_text or (

@@ -108,7 +108,8 @@ def draw_study_charts(key: str, analysis: Analysis, *, includes_times: bool) -> 
     """Return the charts of one study, the ones that answer most first. ``key`` keeps the drawings'
     inner names apart.
 
-    timed: with times and memory by batch size, which inference has in the part of all models.
+    includes_times: with times and memory by batch size, which inference has in the part of all
+    models.
     """
     ledger, colors = analysis.ledger, assign_layer_colours(analysis.ledger)
     points, scale = (

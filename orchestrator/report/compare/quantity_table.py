@@ -21,7 +21,7 @@ from perfctl.orchestrator.report.compare.why import (
     format_change_as_factor,
     format_quantity,
 )
-from perfctl.orchestrator.report.compare.words import Counts
+from perfctl.orchestrator.report.compare.words import PairAndRow
 from perfctl.orchestrator.report.numbers import DASH, format_time
 from perfctl.orchestrator.report.tables import (
     Cell,
@@ -67,7 +67,7 @@ def list_columns_equal_across_pairs(pairs: Sequence[ComparedPair]) -> list[str]:
 
 def select_quantity_rows(
     comparison: Comparison, *levels_and_quantities: tuple[str, str]
-) -> list[Counts]:
+) -> list[PairAndRow]:
     """Return the rows of these (level, quantity); the level "" stands for all."""
     return [
         (pair, row)
@@ -80,7 +80,7 @@ def select_quantity_rows(
 
 def build_quantity_table(
     caption: str,
-    chosen: Sequence[Counts],
+    chosen: Sequence[PairAndRow],
     base_unit: str = "",
     *,
     omitted_columns: Sequence[str] = (),
@@ -89,7 +89,8 @@ def build_quantity_table(
 ) -> Table | None:
     """Return quantities on both sides, each with its factor and its result; None without any.
 
-    base: unit of the figures. without: labels of columns. gate: None for a table without bars.
+    base_unit: unit of the figures. omitted_columns: labels of columns. change_threshold: None for a
+    table without bars.
     """
     reasons = {row.reason if row.result == NOT_JUDGED else None for _, row in chosen[:max_rows]}
     common = reasons.pop() if len(reasons) == 1 else None

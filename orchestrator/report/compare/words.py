@@ -59,7 +59,7 @@ REPEATS = 5
 """Runs a side that are advised where no spread is known."""
 MOST_REPEATS = 100
 """More are not advised: the noise itself is then what to look at."""
-Counts = tuple[ComparedPair, ComparedRow]
+PairAndRow = tuple[ComparedPair, ComparedRow]
 """A row that counts, and its pair."""
 
 _ANYWAY = "Use --anyway to compare them nevertheless."
@@ -345,7 +345,7 @@ def _estimate_repeats_needed(row: ComparedRow, change_threshold: float) -> int |
     return min(runs) + (wide.more if wide else 1)
 
 
-def _group_rows_by_result(rows: list[Counts]) -> list[list[Counts]]:
+def _group_rows_by_result(rows: list[PairAndRow]) -> list[list[PairAndRow]]:
     """Return the rows of one quantity and one result over all batch sizes; without kernels whose
     layer has the same result."""
     of_layers = {
@@ -360,7 +360,7 @@ def _group_rows_by_result(rows: list[Counts]) -> list[list[Counts]]:
     return list(groups.values())
 
 
-def _describe_quantity_change(group: list[Counts], names_workload: bool) -> str:
+def _describe_quantity_change(group: list[PairAndRow], names_workload: bool) -> str:
     """Return the change of one quantity at one or several batch sizes, the weightiest in full.
 
     "conv2 forward is 20.1% slower at batch 64 (95% interval +18.9% to +21.2%; 4.12 ms in A,

@@ -83,8 +83,8 @@ def _extract_table_texts(table: Table) -> tuple[list[str], list[list[str]], list
 def write_markdown(view: View, heading_level: int = 2, chart_file_names: Sequence[str] = ()) -> str:
     """Return Markdown with tables, as GitHub and pandoc read it.
 
-    level: of the heading of the view. images: names of the files in the folder ``charts`` beside
-    it, each starting with its chapter's key.
+    heading_level: of the heading of the view. chart_file_names: names of the files in the folder
+    ``charts`` beside it, each starting with its chapter's key.
     """
     return "\n\n".join(_write_markdown_blocks(view, heading_level, chart_file_names)) + "\n"
 

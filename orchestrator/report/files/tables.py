@@ -130,7 +130,8 @@ def build_column_descriptions_table(tables: Iterable[ExportTable]) -> ExportTabl
 
 
 def write_csv(path: Path, table: ExportTable, *, keeps_formulas: bool) -> None:
-    """One table; ``raw`` leaves text as it is that a spreadsheet would run as a formula."""
+    """One table; ``keeps_formulas`` leaves text as it is that a spreadsheet would run as a
+    formula."""
     with path.open("w", encoding="utf-8", errors="replace", newline="") as file:
         file.writelines(
             format_csv_lines(table.column_names, table.rows, keeps_formulas=keeps_formulas)

@@ -139,8 +139,8 @@ def list_findings_without_layers(
     *,
     has_derived_flops: bool = False,
 ) -> Iterator[Finding]:
-    """Yield findings and warnings of runs without layers. ``is_derived``: their FLOPs are known
-    without counters; ``names``: short kernel names."""
+    """Yield findings and warnings of runs without layers. ``has_derived_flops``: their FLOPs are
+    known without counters; ``names``: short kernel names."""
     for prepared in runs:
         run = prepared.run
         if not run.report.kernels:
@@ -257,8 +257,8 @@ def _make_gap_warning(text: str) -> Finding:
 def warn_of_missing_flops(
     study: Study, ledger: Ledger, *, missing_counts_reported: bool = False
 ) -> Iterator[Finding]:
-    """Yield which FLOPs are unknown or lower bounds. ``is_reported``: another warning states that
-    nothing was measured."""
+    """Yield which FLOPs are unknown or lower bounds. ``missing_counts_reported``: another warning
+    states that nothing was measured."""
     if not ledger.rows:
         return
     yield from _warn_of_missing_estimates(ledger)
@@ -353,8 +353,8 @@ def warn_of_missing_kernels(run: Run) -> Iterator[Finding]:
 def warn_about_missing_durations_and_flops(
     prepared: PreparedRun, *, has_derived_flops: bool
 ) -> Iterator[Finding]:
-    """Yield which durations and FLOPs the kernels of a report lack. ``is_derived``: the FLOPs are
-    known without counters."""
+    """Yield which durations and FLOPs the kernels of a report lack. ``has_derived_flops``: the
+    FLOPs are known without counters."""
     report, kernels = prepared.run.report, list(prepared.run.report.kernels)
     timed = sum(kernel.duration_ns is not None for kernel in kernels)
     if timed < len(kernels):

@@ -247,7 +247,8 @@ def _describe_main_gap(busy: BusyTime, idle: DeviceIdleTime, names: ShortNames) 
 def name_gpu_and_verb(runs: Iterable[Run], device_index: int | None = None) -> tuple[str, str]:
     """Return the GPU of these runs as a sentence begins, and its verb: "The NVIDIA A100", "is".
 
-    It is "The GPU" if no run names it, "The GPUs" if there are several. ``index``: only this GPU.
+    It is "The GPU" if no run names it, "The GPUs" if there are several. ``device_index``: only this
+    GPU.
     """
     gpus = [device for run in runs for device in run.devices if device.kind == "gpu"]
     meant = [device for device in gpus if device_index is not None and device.index == device_index]

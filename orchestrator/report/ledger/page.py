@@ -199,8 +199,8 @@ def build_ledger_view(analysis: Analysis) -> LedgerView | None:
 
 
 def _build_ledger_columns(share_basis: str, time_basis: str, axis_name: str) -> list[Column]:
-    """Return the columns with their definitions. ``total``: what the shares are of; ``basis``: what
-    the times are; ``axis``: what varies."""
+    """Return the columns with their definitions. ``share_basis``: what the shares are of;
+    ``time_basis``: what the times are; ``axis_name``: what varies."""
     estimate = "from the shapes of each layer; 1 multiply-add = 2 FLOPs; without elementwise work"
     bound = "compute, memory or launch; executed FLOPs / time / the attainable rate"
     return [
@@ -255,8 +255,8 @@ def _list_ledger_notes(analysis: Analysis) -> Iterator[str]:
 def _build_ledger_group(
     rows: Sequence[LedgerRow], analysis: Analysis, first_row_by_rule: dict[str, str]
 ) -> LedgerGroup:
-    """Return one layer and pass. ``explained``: rule -> the first row that it holds for, at which
-    a rule without a number is explained."""
+    """Return one layer and pass. ``first_row_by_rule``: rule -> the first row that it holds for, at
+    which a rule without a number is explained."""
     first, causes = rows[0], []
     for cause in describe_causes_by_rule(rows, analysis.judgement):
         name = first_row_by_rule.setdefault(cause.rule, first.name)
@@ -530,7 +530,8 @@ def _select_rows_with_estimated_work(rows: Iterable[LedgerRow]) -> list[LedgerRo
 
 def build_total_ratio_cell(rows: Sequence[LedgerRow], *, lists_missing_rows: bool = False) -> Cell:
     """Return executed / estimated over the rows that have both; a dash if there is none.
-    ``explains``: with the rows that are missing, and the state of the sum, in the title."""
+    ``lists_missing_rows``: with the rows that are missing, and the state of the sum, in the
+    title."""
     complete = [row for row in rows if row.ratio is not None]
     if not complete:
         reasons = (row.executed.reason for row in rows if row.executed.reason)

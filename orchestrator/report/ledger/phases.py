@@ -265,7 +265,8 @@ def find_slowest_part_per_phase(
     phases: Sequence[PhaseParts], get_non_part_share: Callable[[int | None], float]
 ) -> Iterator[Finding]:
     """Yield the part of the model that takes the most time in each phase, all its blocks together;
-    nothing if something that is no part takes more: ``other`` is its share, by batch size."""
+    nothing if something that is no part takes more: ``get_non_part_share`` gives its share at a
+    batch size."""
     for phase in phases:
         _, part = next(list_largest_parts([phase], 0.0), (None, None))
         if part is not None and (part.share or 0.0) >= get_non_part_share(phase.run.batch_size):

@@ -203,7 +203,7 @@ def build_roofline_tables(
     """Return complete steps, layers, and the kernels that take the most time at the largest batch
     size; each with a row for every memory level whose bytes were measured.
 
-    names: kernel name -> its short form.
+    short_kernel_names: kernel name -> its short form.
     """
     return tuple(
         filter(None, (_build_roofline_table(work, roofs, short_kernel_names) for work in CAPTIONS))
@@ -486,7 +486,7 @@ def draw_roofline_svg(
     peak: float,
     bandwidths: Mapping[str, float],
 ) -> str:
-    """Return as log-log SVG: a slope for each level up to the ceiling of ``path``; points with
+    """Return as log-log SVG: a slope for each level up to the ceiling of ``precision``; points with
     their names next to them.
 
     bandwidths: level -> bytes/s, of the levels that are drawn. peak: FLOP/s.
@@ -543,7 +543,7 @@ def draw_roofline_svg(
 def _annotate_point_label(
     axes: Axes, label: str, point: tuple[float, float], offset: tuple[float, float], **style: Any
 ) -> None:
-    """Write a text ``offset`` points from ``at``."""
+    """Write a text ``offset`` points from ``point``."""
     axes.annotate(
         label,
         point,

@@ -182,7 +182,7 @@ def _collect_environment_values(
     runs: Sequence[Run], omitted_facts: Collection[str] = ()
 ) -> list[tuple[str, dict[str, dict[str, None]]]]:
     """Return (fact, value -> the runs that recorded it), without those that the list of runs has
-    if they are ``omitted``."""
+    if they are ``omitted_facts``."""
     values: dict[str, dict[str, dict[str, None]]] = defaultdict(lambda: defaultdict(dict))
     for run in runs:
         tool = {f"{run.profiler} version": run.profiler_version, "host": run.host}

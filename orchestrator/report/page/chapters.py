@@ -47,8 +47,7 @@ from perfctl.orchestrator.report.ledger.trail import (
     build_figure_source_trails,
     deduplicate_trail_texts,
 )
-from perfctl.orchestrator.report.mfu import audit_fastest_training_step_mfu
-from perfctl.orchestrator.report.mfu import build_mfu_view as show_mfu
+from perfctl.orchestrator.report.mfu import audit_fastest_training_step_mfu, build_mfu_view
 from perfctl.orchestrator.report.page import about, kernels, study, usage
 from perfctl.orchestrator.report.page.records import Finding, sort_findings_by_impact
 from perfctl.orchestrator.report.page.timeline import build_time_breakdown_icicles, build_timelines
@@ -106,7 +105,7 @@ class RunGroup:
     def mfu_view(self) -> View | None:
         """MFU of a dense language model in training, by every formula."""
         audit = audit_fastest_training_step_mfu(self.analysis)
-        return None if audit is None else show_mfu(audit)
+        return None if audit is None else build_mfu_view(audit)
 
     @cached_property
     def is_image_inference(self) -> bool:

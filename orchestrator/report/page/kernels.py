@@ -189,7 +189,7 @@ def build_instruction_mix_table(runs: Sequence[Run], names: ShortNames) -> Table
 
 def build_source_line_table(lines: Sequence[SourceLine]) -> Table | None:
     """One row a source line of a kernel, or an instruction where the report has no line, as
-    ``read.source_lines`` has them."""
+    ``read.read_source_lines`` returns them."""
     columns = [
         name_column("kernel"),
         text_column("line", "or bytes from the kernel's first instruction"),

@@ -70,12 +70,12 @@ CALLS = "Calls of the CUDA or HIP runtime, the operating system and libraries"
 def build_sweep_table(
     points: Sequence[BatchPoint], axis_name: str = "batch", *, show_rates: bool = True
 ) -> Table | None:
-    """One row a batch size, or value of ``axis``: time, samples per second, memory. None where none
-    of these is known.
+    """One row a batch size, or value of ``axis_name``: time, samples per second, memory. None where
+    none of these is known.
 
-    ``rates`` False leaves out time per sample and samples per second, which follow from the median
-    step: inference has images/s from the mean step in a table of its own, and one quantity has
-    one figure.
+    ``show_rates`` False leaves out time per sample and samples per second, which follow from the
+    median step: inference has images/s from the mean step in a table of its own, and one quantity
+    has one figure.
     """
     quantities = list(dict.fromkeys(name for point in points for name in point.memory))
     columns = [
@@ -447,7 +447,7 @@ def build_recorded_steps_table(runs: Sequence[Run]) -> Table | None:
 
 
 def pack_counter_ranges_table(runs: Sequence[Run], short_names: ShortNames) -> PackedTable | None:
-    """Counters by kernel name and metric: smallest and largest over the launches. ``short``:
+    """Counters by kernel name and metric: smallest and largest over the launches. ``short_names``:
     kernel names."""
     values = defaultdict(list)
     for run in runs:

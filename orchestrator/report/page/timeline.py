@@ -116,7 +116,7 @@ def build_timelines(
     """Return a view for each run with start times, in order; ncu has none (it runs kernels one by
     one, many times each).
 
-    ``short``: kernel names of the report. A view has the complete names of those that are
+    ``short_names``: kernel names of the report. A view has the complete names of those that are
     shortened, for the hover.
     """
     timed = [run for run in runs if run.profiler != "ncu"]
@@ -206,7 +206,7 @@ def _build_timeline(
 def _drop_bars_over_limit(
     tracks: Sequence[_TimelineTrack], max_bars: int, begin_ns: int
 ) -> str | None:
-    """Leave the bars from ``begin`` on for which there is room, if there is none for all; a
+    """Leave the bars from ``begin_ns`` on for which there is room, if there is none for all; a
     sentence about the others."""
     total = sum(len(track.bars) for track in tracks)
     if total <= max_bars:

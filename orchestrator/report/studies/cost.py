@@ -118,7 +118,8 @@ def build_bench_cost_study(
     missing_reasons: Sequence[tuple[str, str]],
     problems: Sequence[str] = (),
 ) -> StudySubject:
-    """Return what the chapters are made of; ``calculator``: name of the page next to this one."""
+    """Return what the chapters are made of; ``calculator_page``: name of the page next to this
+    one."""
     relations = tuple(bench.correlate_quantities_with_sizes(observations))
     measured = BenchResults(tuple(points), tuple(observations), relations, tuple(fits))
     families = dict.fromkeys(point.family for point in points)
@@ -364,7 +365,7 @@ def _describe_unsteady_points(points: Sequence[BenchPoint]) -> Iterator[str]:
 def build_bench_points_table(
     points: Sequence[BenchPoint], run_ids: Sequence[int] = (), max_rows: int = ROWS_SHOWN
 ) -> Table | None:
-    """A row a network and batch size; --json has the phases of a step, too. ``runs``: the run of
+    """A row a network and batch size; --json has the phases of a step, too. ``run_ids``: the run of
     each, for a page."""
     columns = [
         *([Column("run")] if run_ids else []),
@@ -416,7 +417,7 @@ def build_time_correlation_table(family: str, related: Sequence[TimeCorrelation]
 
 
 def build_bench_views(bench_studies: Sequence[Study], first_number: int) -> Iterator[View]:
-    """Yield one part for each device, mode and precision; ``first``: number of the first."""
+    """Yield one part for each device, mode and precision; ``first_number``: number of the first."""
     groups = group_by(bench_studies, lambda study: (study.device, study.mode, study.precision))
     for number, group in enumerate(groups.values(), first_number):
         yield _build_bench_view([run for study in group for run in study.runs], f"s{number}")

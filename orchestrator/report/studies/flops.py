@@ -124,7 +124,7 @@ def _collect_compared_networks(
 
 def draw_and_register_flops_charts(runs: Sequence[Run]) -> None:
     """Draw the charts of the study only, of the layer with the most multiply-adds, if there is one;
-    ``files.drawn`` collects them."""
+    ``files.collect_charts`` collects them."""
     networks = group_workload_runs_into_networks(runs)
     if networks and networks[0].find_layer_with_most_forward_macs() is not None:
         compared = _collect_compared_networks(networks)

@@ -131,7 +131,7 @@ class ComparedNetworks:
 
 
 def _find_run_with_epochs(network: Network, preferred_batch: int) -> Run | None:
-    """Return the run with epochs, at ``batch`` if there are several."""
+    """Return the run with epochs, at ``preferred_batch`` if there are several."""
     trained = [
         run
         for run in network.runs

@@ -182,7 +182,7 @@ def collect_run_facts(runs: Sequence[Run]) -> dict[str, str]:
 def render_study_markdown(study: View, chart_file_names: Sequence[str]) -> str:
     """Return the study in short, without folded tables.
 
-    charts: names of the files in the folder ``charts`` beside it, each starting with its
+    chart_file_names: names of the files in the folder ``charts`` beside it, each starting with its
     chapter's key.
     """
     chapters = [

@@ -254,7 +254,7 @@ def _may_consume_kernel_output(
 ) -> bool:
     """Return whether ``after`` may read what ``before`` wrote, by their sizes; if a grid states
     none, by their times. Not if the stream waited longer than a launch takes, or a copy started in
-    between. ``copies``: when those of the stream started, ascending."""
+    between. ``copy_starts_ns``: when those of the stream started, ascending."""
     if not _is_fusable_kernel_name(after.name) or (after.duration_ns or 0) < SMALL_NS:
         return False
     end, start = get_end_ns(before), get_start_ns(after)
