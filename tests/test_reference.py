@@ -57,7 +57,7 @@ def script(name):
 @pytest.fixture(scope="module")
 def reference():
     script("cause_catalog")
-    script("list_forward_operations_per_sample")
+    script("list_operations")
     return script("reference")
 
 
