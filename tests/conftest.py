@@ -2,7 +2,10 @@
 
 import difflib
 import gc
+import gzip
+import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -202,3 +205,39 @@ def _fork_sweeps(forks, patch):
         return forks.start(argv, *rest)
 
     patch.setattr(run, "_start_process", start)
+
+
+@pytest.fixture(scope="session")
+def recorded():
+    """Real recordings of mnist_cnn under torch.profiler and nsys on a CPU; see HOW.md there."""
+    return ROOT / "tests" / "data" / "recorded-cpu"
+
+
+@pytest.fixture
+def repeated(recorded, tmp_path):
+    """A sweep's folder made of a real recording: b16 so many times, its steps stretched by the
+    given factors."""
+
+    def make(name, factors, **environment):
+        folder = tmp_path / name
+        for number, factor in enumerate(factors, 1):
+            run = folder / ("b16" if number == 1 else f"b16.{number}")
+            shutil.copytree(recorded / "torch" / "b16", run)
+            trace = run / "report.pt.trace.json.gz"
+            trace.write_bytes(
+                gzip.compress(
+                    gzip.decompress(trace.read_bytes()), mtime=hash((name, number)) % 2**31
+                )
+            )
+            record = json.loads((run / "workload.json").read_text())
+            record["environment"] |= environment
+            for step in record["steps"]:
+                step["duration_ns"] = int(step["duration_ns"] * factor)
+            (run / "workload.json").write_text(json.dumps(record))
+            about = json.loads((run / "run.json").read_text())
+            (run / "run.json").write_text(
+                json.dumps(about | {"artifact_bytes": trace.stat().st_size})
+            )
+        return folder
+
+    return make

@@ -148,15 +148,30 @@ def test_the_python_names_of_the_documentation_exist():
             assert set(re.findall(r"\bperfctl\.(\w+)\(", block)) <= names, page.name
 
 
-def test_the_first_python_example_runs(tmp_path, monkeypatch, capsys):
+def _run_python_example(number, capsys):
+    """Return what an example of the page prints; ``number``: from 0."""
     page = (DOCS / "how-to" / "python.md").read_text(encoding="utf-8")
-    block, *_ = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    (tmp_path / "recorded").symlink_to(ROOT / "tests" / "data" / "recorded-cpu")
-    monkeypatch.chdir(tmp_path)
-    assert run_command_line(["ingest", "recorded"]) == 0
+    block = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[number]
     capsys.readouterr()
     exec(compile(block, "docs/how-to/python.md", "exec"), {})
-    assert capsys.readouterr().out
+    return capsys.readouterr().out
+
+
+def test_the_first_python_example_runs(recorded, tmp_path, monkeypatch, capsys):
+    (tmp_path / "recorded").symlink_to(recorded)
+    monkeypatch.chdir(tmp_path)
+    assert run_command_line(["ingest", "recorded"]) == 0
+    assert _run_python_example(0, capsys)
+
+
+def test_the_example_that_compares_two_sides_prints_the_step_that_became_slower(
+    repeated, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    for name, factor in {"before": 1.0, "after": 1.3}.items():
+        runs = repeated(name, [factor * noise for noise in (1.0, 1.01, 0.99, 1.005)])
+        assert run_command_line(["ingest", str(runs), "--store", f"{name}.db"]) == 0
+    assert re.search(r"mnist_cnn.* 16 step slower 0\.(30|29999)", _run_python_example(1, capsys))
 
 
 def test_every_product_and_every_optimizer_has_a_row_with_its_formula():

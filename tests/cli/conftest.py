@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import shlex
-import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,12 +27,6 @@ from perfctl.orchestrator.outputs import (
 from tests.cli import hostile as hostile_store
 
 Perfctl = Callable[..., "Said"]
-
-
-@pytest.fixture(scope="session")
-def recorded():
-    """Real recordings of mnist_cnn under torch.profiler and nsys on a CPU; see HOW.md there."""
-    return Path(__file__).resolve().parent.parent / "data" / "recorded-cpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,36 +146,6 @@ def replayed(recorded, tmp_path_factory):
 def hostile(tmp_path):
     """The synthetic store of hostile.py beside this one, where commands look for theirs."""
     return hostile_store.store(tmp_path / "perfctl.db")
-
-
-@pytest.fixture
-def repeated(recorded, tmp_path):
-    """A sweep's folder made of a real recording: b16 so many times, its steps stretched by the
-    given factors."""
-
-    def make(name, factors, **environment):
-        folder = tmp_path / name
-        for number, factor in enumerate(factors, 1):
-            run = folder / ("b16" if number == 1 else f"b16.{number}")
-            shutil.copytree(recorded / "torch" / "b16", run)
-            trace = run / "report.pt.trace.json.gz"
-            trace.write_bytes(
-                gzip.compress(
-                    gzip.decompress(trace.read_bytes()), mtime=hash((name, number)) % 2**31
-                )
-            )
-            record = json.loads((run / "workload.json").read_text())
-            record["environment"] |= environment
-            for step in record["steps"]:
-                step["duration_ns"] = int(step["duration_ns"] * factor)
-            (run / "workload.json").write_text(json.dumps(record))
-            about = json.loads((run / "run.json").read_text())
-            (run / "run.json").write_text(
-                json.dumps(about | {"artifact_bytes": trace.stat().st_size})
-            )
-        return folder
-
-    return make
 
 
 @pytest.fixture
