@@ -128,6 +128,26 @@ def vague_names(tree):
     return names + [name for name in functions if name.strip("_") in VAGUE]
 
 
+def code_words(node):
+    """The words of a node's names and strings, without its docstrings."""
+    texts = {id(inner.value) for inner in ast.walk(node) if is_text(inner)}
+    inner_nodes = (inner for inner in ast.walk(node) if id(inner) not in texts)
+    values = (value for inner in inner_nodes for _, value in ast.iter_fields(inner))
+    return {word for text in values if isinstance(text, str) for word in re.findall(r"\w+", text)}
+
+
+def stale_names(tree, known):
+    """Names in docstrings of functions that no code has, or not the function that explains them."""
+    pattern = re.compile("``([a-z][a-z0-9_]*)``(:?)")
+    return [
+        name
+        for function in ast.walk(tree)
+        if isinstance(function, FUNCTIONS)
+        for name, colon in pattern.findall(ast.get_docstring(function) or "")
+        if name not in (code_words(function) if colon else known)
+    ]
+
+
 def is_plain(decorator):
     called = decorator.func if isinstance(decorator, ast.Call) else decorator
     name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
@@ -219,6 +239,18 @@ def test_no_function_uses_a_name_that_says_nothing():
         str(path.relative_to(ROOT)): names
         for path in product
         if (names := vague_names(parse(path)))
+    }
+
+
+def test_docstrings_of_functions_name_what_exists():
+    source = 'def f(a):\n    """``a``: one; ``old``: another, of ``g`` and ``gone``."""\n'
+    assert stale_names(ast.parse(source), {"g", "old"}) == ["old", "gone"]
+    known = set().union(*(code_words(parse(path)) for path in FILES))
+    assert not {
+        str(path.relative_to(ROOT)): names
+        for path in FILES
+        if "counts" not in path.parts  # whose docstrings name kernels
+        if (names := stale_names(parse(path), known))
     }
 
 

@@ -139,7 +139,7 @@ def build_application(loaded_command: str | None = None) -> typer.Typer:
 
 
 def read_arguments_or_completion_line(arguments: Sequence[str]) -> Sequence[str]:
-    """Return the words after ``perfctl``: of the line that a shell wants completed, if one asks."""
+    """Return the words after perfctl: of the line that a shell wants completed, if one asks."""
     if COMPLETING not in os.environ:
         return arguments
     line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""

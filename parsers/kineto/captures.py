@@ -523,8 +523,8 @@ def _grid_and_block(kernel: Kernel) -> tuple[int | None, ...]:
 
 
 def _assign_layers_by_annotations(explained: ExplainedGraphs, events: SortedEvents) -> None:
-    """Name graph kernels that no capture explains as torch's ``mark_kernels`` named their nodes
-    during the capture.
+    """Name graph kernels that no capture explains as ``torch.cuda._graph_annotations.mark_kernels``
+    named their nodes during the capture.
 
     A name like "conv2:backward" is a layer and a direction; any other is the layer, whose direction
     is PyTorch's own annotation.

@@ -138,8 +138,8 @@ class StepEndDetector:
 
     @property
     def has_single_step(self) -> bool:
-        """Whether exactly one step passed since ``reset_event_counts``: its last source had a
-        single event."""
+        """Whether exactly one step passed since ``reset_event_counts``, because its last source had
+        a single event."""
         return self._heard.get(self._ender, 1) == 1
 
     def freeze_rule(self) -> None:

@@ -360,7 +360,7 @@ class TracedAutocast:
 
     def _cast_tensor(self, tensor: Tensor, dtype: torch.dtype, cache: bool) -> Tensor:
         """Return the tensor in this type. Weights that need a gradient are cast once in a region
-        (``cached_cast`` of autocast_mode.cpp)."""
+        (cached_cast of autocast_mode.cpp)."""
         if not self._is_castable(tensor) or tensor.dtype == dtype:
             return tensor
         cacheable = (

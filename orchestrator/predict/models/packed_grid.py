@@ -99,8 +99,8 @@ def pack_time_grid(
 
     ``layouts``: of each cell its sentences (``said``), curve and split, or -1, shared by models
     that have them alike. A curve is a row of knots, each four 16-bit numbers: batch - 1, then
-    value, low and high as levels; a new one begins with batch 1. ``costs``: of each machine and
-    precision by the fit that ships (:class:`grid.DeviceCost`), rows of ``rates``.
+    value, low and high as levels; a new one begins with batch 1. ``costs`` has, of each
+    machine and precision by the fit that ships (:class:`grid.DeviceCost`), rows of ``rates``.
     """
     sentences, layouts, rows, lists = (
         _NumberedItems(),

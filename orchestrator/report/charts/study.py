@@ -503,7 +503,7 @@ def _make_sample_lines(
 
 def list_counters_to_chart(runs: Sequence[Run]) -> Sampled:
     """Return the hardware counters that runs sampled, as quantities of
-    ``draw_samples_over_time``: those of ACTIVITIES first."""
+    ``draw_samples_over_time``; those of ACTIVITIES come first."""
     units = {
         item.name: get_counter_display_unit(item)
         for run in runs
