@@ -121,7 +121,7 @@ class SweepRequest(SweepOptions):
     places: tuple[DevicePlacement, ...] = ()
     """One run at a time on each of these; empty for one run after the other, without placement."""
     chosen: tuple[SweepSetting, ...] = ()
-    """What to run; empty for all that the fields of SweepOptions state."""
+    """What to run; empty for what ``batches`` and ``sweep`` state."""
     attempt: int = 1
     """Number of the run at its setting."""
 
