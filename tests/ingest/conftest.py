@@ -18,11 +18,10 @@ from tests.cli.conftest import (
     forked_workers,
     own_log,
     perfctl,
-    recorded,
     replayed,
 )
 
-__all__ = ["break_parser", "forked_workers", "own_log", "perfctl", "recorded", "replayed"]
+__all__ = ["break_parser", "forked_workers", "own_log", "perfctl", "replayed"]
 
 
 @pytest.fixture(autouse=True)
