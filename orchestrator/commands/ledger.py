@@ -133,9 +133,9 @@ class RequestedLedgers:
         same sweep, with the rows that were asked for. If a run cannot be analyzed or shown, perfctl
         prints a warning and omits it.
 
-        What ``build_result`` returns can be pickled: several processes may make it. Analyses have no short
-        kernel names. Raises StoreError if there is no database, PerfctlError
-        if no run has estimated layers, UsageError if no row is left: before anything is yielded.
+        What ``build_result`` returns can be pickled: several processes may make it. Analyses have
+        no short kernel names. Raises StoreError if there is no database, PerfctlError if no run
+        has estimated layers, UsageError if no row is left: before anything is yielded.
         """
         options = self.options
         if options.phase is not None:

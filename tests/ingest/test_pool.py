@@ -136,7 +136,9 @@ def test_what_comes_before_an_error_is_given_and_the_error_keeps_its_kind_and_re
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_worker_that_dies_costs_its_item_only(how, why, processes):
     limit_s = 1.0 if "within" in why else inf
-    found = run(die_at_3(how), processes, seconds=lambda item: limit_s if item == 3 else inf)
+    found = run(
+        die_at_3(how), processes, get_time_limit_s=lambda item: limit_s if item == 3 else inf
+    )
     others = [events for item, events in enumerate(found) if item != 3]
     assert others == [[pool.WorkDone(item)] for item in ITEMS if item != 3]
     told, lost = found[3]
@@ -149,7 +151,7 @@ def test_an_item_that_needs_more_memory_than_its_worker_may_take_is_an_error_of_
         return len(bytearray((item == 0) << 28))
 
     with pytest.raises(MemoryError):
-        run(work, limit=64 << 20)
+        run(work, memory_limit_bytes=64 << 20)
 
 
 def test_a_call_is_answered_by_another_process():

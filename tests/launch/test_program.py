@@ -173,7 +173,9 @@ def test_any_program_runs_as_it_is_with_the_values_in_its_words(words, argv, nam
     asked = replace(request(program, here), batches=(), sweep=("N=256",))
     places = {"{here}": str(here), "{bash}": shutil.which("bash") or ""}
     expected = tuple(places.get(word, word.replace("{here}", str(here))) for word in argv)
-    assert asked.build_workload_command(annotate="nvtx", window="cuda", under=("nsys",)) == (
+    assert asked.build_workload_command(
+        layer_marking="nvtx", step_window_method="cuda", profiler_prefix=("nsys",)
+    ) == (
         "nsys",
         *expected,
     )

@@ -39,7 +39,7 @@ def test_a_whole_run_comes_before_a_failed_one_then_the_better_clock_then_the_ne
     assert of(torch, newer, broken)[0].step == compute_time_spread([110])
     assert of(ncu)[0].step is None
     assert of(ncu)[0].basis is None
-    assert of(ncu)[0].per_sample is None
+    assert of(ncu)[0].step_ns_per_sample is None
 
 
 def test_one_clock_serves_all_batch_sizes_where_it_timed_the_most():

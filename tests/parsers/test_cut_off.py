@@ -174,7 +174,7 @@ def test_the_reports_of_a_folder_are_found_in_order_without_hidden_empty_and_oth
     assert names() == ["a/y.csv", "a/z.csv", "b.csv", "c/d.csv", "c/own/smi.csv"]
     assert find_report_paths(tmp_path / "notes.txt") == [tmp_path / "notes.txt"]
     assert find_report_paths(tmp_path, lambda folder: folder == tmp_path) == [tmp_path]
-    assert names(is_one=lambda folder: folder.name == "own") == [*names()[:4], "c/own"]
+    assert names(is_single_report=lambda folder: folder.name == "own") == [*names()[:4], "c/own"]
 
 
 def test_every_kind_has_a_name_of_its_own_and_a_module_that_tells_it():

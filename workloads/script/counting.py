@@ -216,8 +216,8 @@ class SampleCounter:
     def finish_step(
         self, is_measured: bool, optimizers_per_step: int, closure_calls: int = 0
     ) -> None:
-        """``optimizers_per_step``: how many of them make a step. ``closure_calls``: how often the optimizer
-        computed the loss of the step's batches."""
+        """``optimizers_per_step``: how many of them make a step. ``closure_calls``: how often the
+        optimizer computed the loss of the step's batches."""
         if is_measured:
             self._steps.append(
                 self._count_samples_and_batches(optimizers_per_step, max(closure_calls, 1))

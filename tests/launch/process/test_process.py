@@ -337,7 +337,9 @@ def test_a_replay_that_never_ends_is_stopped_and_its_last_line_is_the_reason(
     tmp_path, processes, make_request
 ):
     stall = StallRule(1.0, after=PROFILING)
-    outcome = run_python(tmp_path, NCU_HANGS, "1.5", processes=processes, stall=stall, grace_s=0.2)
+    outcome = run_python(
+        tmp_path, NCU_HANGS, "1.5", processes=processes, stall_rule=stall, grace_s=0.2
+    )
     assert (outcome.exit_code, outcome.timed_out, outcome.stalled_s) == (None, False, 1.0)
     assert outcome.duration_ns > 2.5e9, "the silence before the first launch does not count"
     verdict = Ncu().determine_run_status(make_request("cuda"), (outcome,))
@@ -376,7 +378,7 @@ def test_output_and_growing_files_are_progress_and_the_samples_of_the_run_are_no
 def test_a_run_whose_samples_alone_grow_is_stopped(tmp_path):
     sampling = SamplingSettings(0.02, tmp_path, False)
     code = "import time; time.sleep(600)"
-    outcome = run_python(tmp_path, code, stall=StallRule(1.0), sampling=sampling, grace_s=0.2)
+    outcome = run_python(tmp_path, code, stall_rule=StallRule(1.0), sampling=sampling, grace_s=0.2)
     assert outcome.stalled_s == 1.0
 
 

@@ -59,7 +59,7 @@ def test_an_answer_takes_copies_and_computation_and_no_loading():
     assert found.longest == 112 * MS
     assert (found.load, found.copy, found.compute) == (5 * MS, 3 * MS, 59.5 * MS)
     assert found.images_per_second == pytest.approx(4 / 0.0675)
-    assert found.load_share == pytest.approx(5 / 67.5)
+    assert found.data_load_share == pytest.approx(5 / 67.5)
     rest = Step(100, "rest", None, 9999 * MS)
     assert latency_of(steps=(*steps(100), rest)) == found, "a batch that was not full is in no time"
 

@@ -173,7 +173,7 @@ def test_other_work_is_shown_and_called_not_comparable():
         "ms in B."
     )
     assert news[-1].startswith("Likely cause: batch 64 in A, 128 in B.")
-    forced = said(gpu_side("A", QUIET), gpu_side("B", scaled(1.5), batch=128), anyway=True)
+    forced = said(gpu_side("A", QUIET), gpu_side("B", scaled(1.5), batch=128), is_forced=True)
     assert forced[0].startswith("The step is 50.0% slower at batch 64 / 128: ")
 
 
@@ -181,7 +181,10 @@ def test_changes_of_layers_are_parts_of_the_steps_only_where_they_add_up_to_it()
     def on_a_cpu(*changes):
         parts = tuple(SimpleNamespace(change=change) for change in changes)
         return SimpleNamespace(
-            parts=parts, has_comparable_times=True, has_kernels=False, total_change_ns=100e6
+            parts=parts,
+            has_times_not_from_ncu=True,
+            has_kernels_on_any_side=False,
+            total_change_ns=100e6,
         )
 
     assert (

@@ -19,7 +19,7 @@ def train(samples, given, passes, steps=3, optimizers=1):
     """``given``: for each step the inputs of its calls."""
     for step in range(steps):
         for x in given[step % len(given)]:
-            samples.count_model_call([x], grad=True)
+            samples.count_model_call([x], grad_enabled=True)
         for _ in range(passes):
             samples.count_backward_pass()
         samples.finish_step(True, optimizers)
