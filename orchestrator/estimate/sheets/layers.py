@@ -297,26 +297,6 @@ def list_conv_macs_with_mistakes(
     """
     strides, paddings, dilations = settings
 
-    def add_calculation(
-        mistake_topic: str, mistake_text: str, weight: Shape, positions: Shape
-    ) -> None:
-        kernel, place_count = _format_map_size(weight[2:]), prod(positions)
-        names = (
-            (f"{weight[0]} output channels", weight[0]),
-            (_format_map_size(positions), place_count),
-            (f"the {kernel} kernel", prod(weight[2:])),
-            (f"{weight[1]} input channels", weight[1]),
-            (f"one side of {positions[0]}", positions[0]),
-            (f"one output value's {_format_map_size(weight[1:])}", prod(weight[1:])),
-        )
-        outputs, shape = weight[0] * place_count, (weight[0], *positions)
-        terms = ((weight[0], *weight[1:], *positions),)
-        ways.append(
-            WorkedWay(
-                (mistake_text,) if mistake_text else (), terms, outputs, names, shape, mistake_topic
-            )
-        )
-
     def list_wrong_output_sizes(
         window_input_size: Shape, right_output_size: Shape
     ) -> dict[str, Shape]:
@@ -353,15 +333,9 @@ def list_conv_macs_with_mistakes(
                 distinct.setdefault(other, slip)
         return {slip: other for other, slip in distinct.items()}
 
-    def add_two_mistake_calculation(first: Slip, second: Slip, output_positions: Shape) -> None:
-        (about, slip), (second_about, second_slip) = first, second
-        terms, outputs = ((*weight, *output_positions),), weight[0] * prod(output_positions)
-        slips, shape = (slip, second_slip), (weight[0], *output_positions)
-        pairs.append(WorkedWay(slips, terms, outputs, (), shape, about, second_about))
-
     ways: list[WorkedWay] = []
     pairs: list[WorkedWay] = []
-    add_calculation("terms", "", weight, positions)
+    ways.append(_calculate_conv("terms", "", weight, positions))
     ways += _list_calculations_with_omitted_size(ways[0], weight, positions)
     for pool in (2, 3, 4):
         for scale in (floordiv, mul):
@@ -371,25 +345,56 @@ def list_conv_macs_with_mistakes(
                 pooled = (
                     f"input {_format_map_size(sizes)} instead of {_format_map_size(input_size)}"
                 )
-                add_calculation(about, pooled, weight, other)
+                ways.append(_calculate_conv(about, pooled, weight, other))
                 for slip, places in list_wrong_output_sizes(sizes, other).items():
-                    add_two_mistake_calculation((about, pooled), ("positions", slip), places)
+                    pairs.append(
+                        _calculate_conv_with_two_mistakes(
+                            (about, pooled), ("positions", slip), weight, places
+                        )
+                    )
     if groups > 1:
         dense_weight = (weight[0], weight[1] * groups, *weight[2:])
-        add_calculation(
-            "groups", f"the division by {groups} groups left out", dense_weight, positions
-        )
+        omitted = f"the division by {groups} groups left out"
+        ways.append(_calculate_conv("groups", omitted, dense_weight, positions))
     slips = list_wrong_output_sizes(tuple(input_size), tuple(positions))
     for slip, other in slips.items():
-        add_calculation("positions", slip, weight, other)
+        ways.append(_calculate_conv("positions", slip, weight, other))
     both = tuple(
         map(compute_window_output_size, input_size, weight[2:], repeat(1), repeat(0), dilations)
     )
     if len(slips) > 1 and both not in (positions, *slips.values()) and all(both):
-        add_two_mistake_calculation(
-            ("positions", "stride left out"), ("positions", "padding left out"), both
+        pairs.append(
+            _calculate_conv_with_two_mistakes(
+                ("positions", "stride left out"), ("positions", "padding left out"), weight, both
+            )
         )
     return (*ways, *pairs)
+
+
+def _calculate_conv(
+    mistake_topic: str, mistake_text: str, weight: Shape, positions: Shape
+) -> WorkedWay:
+    kernel, place_count = _format_map_size(weight[2:]), prod(positions)
+    names = (
+        (f"{weight[0]} output channels", weight[0]),
+        (_format_map_size(positions), place_count),
+        (f"the {kernel} kernel", prod(weight[2:])),
+        (f"{weight[1]} input channels", weight[1]),
+        (f"one side of {positions[0]}", positions[0]),
+        (f"one output value's {_format_map_size(weight[1:])}", prod(weight[1:])),
+    )
+    outputs, shape = weight[0] * place_count, (weight[0], *positions)
+    slips = (mistake_text,) if mistake_text else ()
+    return WorkedWay(slips, ((*weight, *positions),), outputs, names, shape, mistake_topic)
+
+
+def _calculate_conv_with_two_mistakes(
+    first: Slip, second: Slip, weight: Shape, positions: Shape
+) -> WorkedWay:
+    (about, slip), (second_about, second_slip) = first, second
+    outputs, shape = weight[0] * prod(positions), (weight[0], *positions)
+    terms = ((*weight, *positions),)
+    return WorkedWay((slip, second_slip), terms, outputs, (), shape, about, second_about)
 
 
 def _list_calculations_with_omitted_size(
