@@ -411,7 +411,7 @@ def _describe_missing_data(output: NvprofOutput) -> Iterator[Gap]:
         lines = pluralize_count(output.unread, "line", "is", "are")
         reason = f"{lines} unreadable or truncated inside tables"
         yield Gap("nvprof row", "unreadable", reason)
-    yield from output.text.find_gaps("nvprof row")
+    yield from output.text.find_unwritten_part_gaps("nvprof row")
     for quantity, count in output.ambiguous.items():
         reason = (
             "a KB of nvprof is 1000 bytes up to CUDA 7 and 1024 from CUDA 8 on, and nothing in the "

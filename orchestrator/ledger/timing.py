@@ -191,7 +191,7 @@ def read_step_time_and_clock(run: Run) -> tuple[TimeSpread, str] | None:
             "with no profiler" if run.profiler == "none" else f"while {run.profiler} was recording"
         )
         return compute_time_spread(timed), f"CPU timer around each step, {watched}"
-    ranges = [last - first for first, last in find_step_spans(run.report.ranges).values()]
+    ranges = [last - first for first, last in find_perfctl_step_spans(run.report.ranges).values()]
     return (compute_time_spread(ranges), f"step ranges, {run.profiler}") if ranges else None
 
 
@@ -229,7 +229,7 @@ def is_step_range_of_perfctl(item: Range) -> bool:
     return item.step is not None and item.name.startswith("perfctl:step:")
 
 
-def find_step_spans(ranges: Iterable[Range]) -> dict[int | None, tuple[int, int]]:
+def find_perfctl_step_spans(ranges: Iterable[Range]) -> dict[int | None, tuple[int, int]]:
     """Return start and end of each step that perfctl measured. A step has several ranges if it
     continued in another thread, as in a server."""
     spans: dict[int | None, tuple[int, int]] = {}
@@ -296,7 +296,7 @@ def build_layer_times_from_kernels(
 
 def build_layer_times_from_ranges(run: Run) -> TimesByLayer | None:
     ranges = {item.number: item for item in run.report.ranges if item.duration_ns is not None}
-    steps = find_step_spans(ranges.values())
+    steps = find_perfctl_step_spans(ranges.values())
     if not steps:
         return None
     bounds = sorted((*span, number) for number, span in steps.items())

@@ -11,7 +11,7 @@ from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import PreparedRun, Study
 from perfctl.orchestrator.ledger.timing import (
     compute_range_self_times_ns,
-    find_step_spans,
+    find_perfctl_step_spans,
     has_kernel_times,
     is_step_range_of_perfctl,
     walk_enclosing_ranges,
@@ -176,7 +176,7 @@ def _explain_unattributed_range_time(run: Run) -> tuple[UnattributedCause, ...]:
     in_threads = sum(
         item.duration_ns or 0 for item in ranges.values() if is_step_range_of_perfctl(item)
     )
-    spans = find_step_spans(ranges.values()).values()
+    spans = find_perfctl_step_spans(ranges.values()).values()
     times[BETWEEN_THREADS] = max(sum(last - first for first, last in spans) - in_threads, 0)
     return _rank_unattributed_causes(times, None)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from perfctl.orchestrator.counts.hardware import machines
 from perfctl.orchestrator.counts.hardware.machines import Device, Machine, format_machine_name
 from perfctl.orchestrator.errors import ToolMissing, UsageError
-from perfctl.orchestrator.estimate.flops.formulas import count_optimizer_state_tensors
+from perfctl.orchestrator.estimate.flops.formulas import count_parameter_sized_states
 from perfctl.orchestrator.predict.fit import fit_step_time_model, list_step_ns_without_data_loading
 from perfctl.orchestrator.predict.operations import (
     StepMeasurement,
@@ -158,7 +158,7 @@ def infer_optimizer_name(ops: Iterable[OpShape]) -> str:
     """ "sgd", "momentum" or "adam" by how many values it keeps for each parameter; ""
     without one."""
     states = [
-        count_optimizer_state_tensors(op)
+        count_parameter_sized_states(op)
         for op in ops
         if op.direction == "optimizer" and op.op.startswith("optim.")
     ]

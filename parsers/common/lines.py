@@ -246,7 +246,7 @@ class ToolTextFile:
                 "".join(c if c.isprintable() else "?" for c in line.strip()[:_SHOWN])
             )
 
-    def find_gaps(self, quantity: str) -> Iterator[Gap]:
+    def find_unwritten_part_gaps(self, quantity: str) -> Iterator[Gap]:
         """What may be missing: a part of the file that was never written."""
         if holes := self._log.describe_nul_lines():
             yield Gap(quantity, "unreadable", holes)

@@ -336,7 +336,7 @@ class MonitorTextFile(ToolTextFile):
             gaps=(
                 *gaps,
                 *readings.describe_missing_data(),
-                *self.find_gaps("sample"),
+                *self.find_unwritten_part_gaps("sample"),
                 *unnamed,
                 *_ONLY_SAMPLES,
             ),

@@ -13,7 +13,7 @@ import numpy as np
 
 from perfctl.parsers.attribution import NEVER, NOBODY, SpanArrays
 from perfctl.parsers.common.sqlite import Database, sql_integer
-from perfctl.parsers.nsys.columns import NULL, iterate_integer_columns
+from perfctl.parsers.nsys.columns import NULL, iterate_integer_column_chunks
 from perfctl.parsers.nsys.ranges import MARK, PROCESS_BITS, RangeTable, convert_to_list_with_none
 from perfctl.parsers.nsys.tables import OSRT, RUNTIME, STRINGS, SYNC, StringTable, open_export
 from perfctl.records.bulk import ColumnChunks, ColumnRecords
@@ -141,7 +141,9 @@ def _iterate_gpu_synchronize_columns(
     is_wait = f"nameId IN ({', '.join(map(str, function_name_by_id))})"
     columns = ("nameId", "start", "end", "globalTid")
     with open_export(path) as database:
-        for piece in iterate_integer_columns(database, RUNTIME, *columns, sql_condition=is_wait):
+        for piece in iterate_integer_column_chunks(
+            database, RUNTIME, *columns, sql_condition=is_wait
+        ):
             name, start, end, thread = piece[:, (piece[1] != NULL) & (piece[2] >= piece[1])]
             moments = SpanArrays(thread & PROCESS_BITS, thread, start, start)
             steps = numbers[ranges.attribution.find_ranges_around_calls(moments).step]

@@ -24,12 +24,15 @@ def read_integer_columns(
     table."""
     nothing = np.empty((len(names), 0), np.int64)
     return np.concatenate(
-        [nothing, *iterate_integer_columns(database, table, *names, sql_condition=sql_condition)],
+        [
+            nothing,
+            *iterate_integer_column_chunks(database, table, *names, sql_condition=sql_condition),
+        ],
         axis=1,
     )
 
 
-def iterate_integer_columns(
+def iterate_integer_column_chunks(
     database: Database, table: str, *names: str, sql_condition: str = "TRUE"
 ) -> Iterator[Integers]:
     """Yield the columns some rows at a time, in the order of the table; nothing without it."""

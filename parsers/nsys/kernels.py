@@ -30,7 +30,7 @@ from perfctl.parsers.attribution import (
 from perfctl.parsers.common.sqlite import Database, sql_integer
 from perfctl.parsers.nsys.columns import (
     NULL,
-    iterate_integer_columns,
+    iterate_integer_column_chunks,
     raise_if_null_values,
     read_integer_columns,
 )
@@ -204,7 +204,7 @@ def _read_launch_calls(
     names = ("correlationId", "globalTid", "start", "end")
     is_traced = database.has_table_with_columns(RUNTIME, *names[:3])
     for correlation, thread, start, end in (
-        iterate_integer_columns(database, RUNTIME, *names) if is_traced else ()
+        iterate_integer_column_chunks(database, RUNTIME, *names) if is_traced else ()
     ):
         threads |= find_distinct_values(thread)
         stated = (correlation != NULL) & (thread != NULL)

@@ -771,7 +771,7 @@ def count_interpolation_backward(op: OpShape, factor: int) -> Works:
     )
 
 
-def count_optimizer_state_tensors(op: OpShape) -> int:
+def count_parameter_sized_states(op: OpShape) -> int:
     """State tensors of the parameter's size: SGD 0, momentum 1, Adam 2 (amsgrad 3), Adadelta 2,
     RMSprop 1 to 3."""
     name = op.op.removeprefix("optim.")
@@ -790,7 +790,7 @@ def count_optimizer_step(op: OpShape) -> Works:
     factor = WORK[name] + 2 * sum(
         read_boolean_attribute(op, option) for option in ("momentum", "weight_decay", "nesterov")
     )
-    state = count_optimizer_state_tensors(op)
+    state = count_parameter_sized_states(op)
     size = pair_shapes_with_item_bytes(op).sum_output_bytes()
     text = f"{factor} x {values:,} values, {state} of state each, elementwise"
     return (

@@ -116,7 +116,7 @@ def submit_job_array(plan: JobArrayPlan, tasks: Sequence[int] | None = None) -> 
     except OSError as error:
         problem = f"{plan.array_script} cannot be read: {error.strerror}"
         raise UsageError(problem, f"Render the array again: {plan.command}") from error
-    limit = _read_array_limit_suffix(plan, text, has_tasks=tasks is not None)
+    limit = _read_concurrent_task_limit_suffix(plan, text, has_tasks=tasks is not None)
     raise_if_script_image_missing(plan, text)
     if waiting := sorted({job.task for job in list_queued_jobs(plan) if job.task in numbers}):
         remedy = f"perfctl slurm cancel {shlex.quote(str(plan.folder))} removes it"
@@ -135,11 +135,13 @@ def submit_job_array(plan: JobArrayPlan, tasks: Sequence[int] | None = None) -> 
     return Submitted(plan.folder, len(numbers), array, gather)
 
 
-def _read_array_limit_suffix(plan: JobArrayPlan, text: str, *, has_tasks: bool) -> str:
+def _read_concurrent_task_limit_suffix(
+    plan: JobArrayPlan, script_text: str, *, has_tasks: bool
+) -> str:
     """Return the script's limit of tasks at once, such as "%2"; empty without one. Raises
     UsageError for a script without --array (unless ``has_tasks``), which sbatch would take for a
     single job."""
-    line = re.search(r"^#SBATCH\s+(?:--array[= ]|-a ?)[^\s%]*(%\d+)?", text, re.MULTILINE)
+    line = re.search(r"^#SBATCH\s+(?:--array[= ]|-a ?)[^\s%]*(%\d+)?", script_text, re.MULTILINE)
     if line is None and not has_tasks:
         raise UsageError(
             f"{plan.array_script} has no #SBATCH --array line: it is one job, not an array",

@@ -258,13 +258,19 @@ def _pack_network_amounts(
     Points are pairs of 32-bit floats, batch and amount; a new row begins with batch 1.
     """
 
-    def pack_rows(rows: Sequence[GroupAmount]) -> tuple[int, str]:
+    def index_names_and_encode_points(rows: Sequence[GroupAmount]) -> tuple[int, str]:
         names = [(WORK[row.group], row.part) for row in rows]
         values = [value for row in rows for point in row.points for value in point]
         return lists.get_or_add_index(names), encode_float32_base64(values)
 
-    parts = {str(size): pack_rows(rows) for size, rows in amounts_of_model.steps.items()}
-    parts |= {name: pack_rows(rows) for name, rows in amounts_of_model.optimizers.items()}
+    parts = {
+        str(size): index_names_and_encode_points(rows)
+        for size, rows in amounts_of_model.steps.items()
+    }
+    parts |= {
+        name: index_names_and_encode_points(rows)
+        for name, rows in amounts_of_model.optimizers.items()
+    }
     return {"amounts": parts, "operations": amounts_of_model.operations}
 
 

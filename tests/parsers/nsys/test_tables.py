@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from perfctl.parsers.common.sqlite import Database
 from perfctl.parsers.nsys import columns
-from perfctl.parsers.nsys.columns import NULL, iterate_integer_columns, read_integer_columns
+from perfctl.parsers.nsys.columns import NULL, iterate_integer_column_chunks, read_integer_columns
 from perfctl.parsers.nsys.tables import StringTable, open_export
 from perfctl.records.errors import ReportError
 from tests.make.stored import execute
@@ -36,7 +36,7 @@ def database(rows, ids=None):
 
 def numbers(found, *names):
     rows: list[tuple[int | None, ...]] = []
-    for piece in iterate_integer_columns(found, "t", *names):
+    for piece in iterate_integer_column_chunks(found, "t", *names):
         shown = [
             [None if value == NULL else value for value in column.tolist()] for column in piece
         ]
@@ -108,7 +108,7 @@ def test_a_string_is_looked_up_by_a_number_and_remembered():
 
 
 def test_a_table_that_is_not_there_is_empty():
-    assert list(iterate_integer_columns(database([]), "u", "a", "b")) == []
+    assert list(iterate_integer_column_chunks(database([]), "u", "a", "b")) == []
     assert database([]).read_rows("u", "a") == []
 
 
