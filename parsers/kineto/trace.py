@@ -448,9 +448,10 @@ def _list_lost_event_gaps(events: SortedEvents) -> Iterator[Gap]:
     few kernels lack."""
     total, all_args = len(events.kernels), [event.args for event in events.kernels]
     correlations = [args.correlation for args in all_args]
-    launched = events.calls.keys() & set(correlations)  # of merged ranks, several calls have one
-    missing = sum(correlation not in launched for correlation in events.launches)
-    if launched and missing > 0:
+    executed = Counter(correlations)
+    del executed[None]
+    missing = (Counter(events.launches) - executed).total()  # merged ranks share their ids
+    if missing and events.calls.keys() & executed.keys():
         reason = f"{missing:,} of {len(events.launches):,} launch calls have no kernel in the trace"
         causes = "captured into a graph, ended after the profiler, or lost"
         yield Gap("kernel", "not_available", f"{reason}: {causes}")

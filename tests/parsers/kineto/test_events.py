@@ -415,8 +415,9 @@ def test_calls_of_merged_ranks_share_a_number_and_each_has_its_kernel(tmp_path):
     merged = [launch(5, 1), {**launch(5, 1), "pid": 77}]
     lost = launch(9, 2)
     reasons = []
+    kernels = [kernel(name, 6, 1, correlation=1) for name in "ab"]
     for calls in (merged, [*merged, lost]):
-        gaps = read(tmp_path, *calls, kernel("a", 6, 1, correlation=1)).gaps
+        gaps = read(tmp_path, *calls, *kernels).gaps
         reasons.append([gap.reason for gap in gaps if "launch calls" in gap.reason])
     assert reasons[0] == []
     assert [text.partition(" in the trace")[0] for text in reasons[1]] == [
