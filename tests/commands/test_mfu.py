@@ -273,5 +273,8 @@ def test_more_than_the_device_can_do_is_refused_whole():
 def test_an_encoder_decoder_is_refused(config):
     sizes = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2}
     name = write(config, "t5", **sizes, architectures=["T5ForConditionalGeneration"])
-    with pytest.raises(perfctl.PerfctlError, match="is an encoder-decoder, and MFU formulas apply to decoder-only models"):
+    with pytest.raises(
+        perfctl.PerfctlError,
+        match="is an encoder-decoder, and MFU formulas apply to decoder-only models",
+    ):
         perfctl.mfu(name, tokens_per_second=1, device="A100", seq=16)
