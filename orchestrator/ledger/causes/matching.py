@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
-from math import ceil, log, prod
+from math import ceil, inf, log, prod
 from typing import NamedTuple
 
 from perfctl.orchestrator.counts.derived.records import Launch, LaunchWork
@@ -80,7 +80,10 @@ class PredictedProducts(NamedTuple):
 
 
 def compute_log_ratio_distance(first: float, second: float) -> float:
-    """Return how far two counts are apart, as a logarithm: half is as far as double."""
+    """Return how far two counts are apart, as a logarithm: half is as far as double, and 0 is
+    infinitely far from any other count."""
+    if not (first and second):
+        return 0.0 if first == second else inf
     return abs(log(first / second))
 
 

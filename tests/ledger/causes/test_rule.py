@@ -78,7 +78,13 @@ def test_one_contradiction_drops_a_cause_and_one_gap_makes_it_plausible(
 
 @table(
     "forward factor confidence",
-    [(1.0, 1.0, MATCHED), (1.0, 4.0, MATCHED), (0.5, 0.5, None), (0.5, 2.0, MATCHED)],
+    [
+        (1.0, 1.0, MATCHED),
+        (1.0, 4.0, MATCHED),
+        (0.5, 0.5, None),
+        (0.5, 2.0, MATCHED),
+        (0.5, 0.0, MATCHED),  # a gradient without a FLOP
+    ],
 )
 def test_a_factor_of_gradients_is_not_one_that_forward_has_too(forward, factor, confidence):
     given = seen_with(
