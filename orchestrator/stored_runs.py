@@ -120,8 +120,8 @@ def load_sweep_runs(
 
 @contextmanager
 def _skip_unreadable_run(name: str, on_failure: Callable[[str], None]) -> Iterator[None]:
-    """What cannot be read or analysed of a stored run costs the block only: ``on_failure`` is told
-    in one line."""
+    """Skip the block if its stored run cannot be read or analysed, and give ``on_failure`` one
+    line."""
     name = f"{name} cannot be analysed"
     with isolate_unexpected_exception(name, on_failure):
         try:

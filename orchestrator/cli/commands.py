@@ -247,7 +247,7 @@ def register_declared_command(
     *,
     is_hidden: bool = False,
 ) -> None:
-    """Add a declared command or group; ``short_help``: what it does, in the list of commands."""
+    """Add a declared command or group; ``short_help``: its line in the list of commands."""
     from perfctl.orchestrator.commands.declare import Group
 
     if not isinstance(declared, Group):

@@ -210,7 +210,7 @@ class PlanStepReplay:
     def _accumulate_gradient(self, source_index: int, gradient: _LiveGradient) -> None:
         """Put a gradient to those that other readers of the same layer gave.
 
-        Autograd adds in place if nobody else holds the first, and it is no view
+        Autograd adds in place if no other tensor holds the first, and it is no view
         (torch/csrc/autograd/input_buffer.cpp).
         """
         before = self.gradients.get(source_index)

@@ -577,7 +577,7 @@ def compare_manual_value_with_sheets(
     sheet_by_batch: Mapping[int, Sheet],
     other_layer_sheets_by_batch: Mapping[int, Sequence[Sheet]],
 ) -> Mapping[int, CheckFinding]:
-    """Compare a value worked out by hand with the sheet of each batch size. Raises UsageError if it
+    """Compare a manual value with the sheet of each batch size. Raises UsageError if it
     is no value."""
     from perfctl.orchestrator.estimate.sheets.slips import diagnose_stated_value, parse_stated_value
 

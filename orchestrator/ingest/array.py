@@ -56,7 +56,7 @@ def write_ingest_job_array(
 ) -> RenderedArray:
     """Write the scripts of an array below perfctl-runs. Needs no Slurm.
 
-    ``ingest_options`` are words for each ``perfctl ingest``, ``hints`` what they say. Raises
+    ``ingest_options`` are words for each ``perfctl ingest``, ``hints`` their values. Raises
     UsageError where no report is found, where a name may say several batch sizes, and for an option
     of ``site`` that an ingest cannot have.
     """

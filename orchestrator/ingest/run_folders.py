@@ -296,9 +296,9 @@ def _merge_devices(reported: tuple[Device, ...], used: tuple[Device, ...]) -> tu
 def add_samples_environment_and_gaps(
     report: Report, folder: Path, record: Mapping[str, Any], original_record: Mapping[str, Any]
 ) -> Report:
-    """Return the report with what lies beside it in its folder, and with gaps for what its profiler
-    was told to leave out. ``record``: run.json; ``original_record``: that of the run that was
-    replayed."""
+    """Return the report with the samples and the environment of its folder, and with gaps for
+    launches that the profiler's filters excluded. ``record``: run.json; ``original_record``: that
+    of the replayed run."""
     gaps = []
     if (path := folder / "samples.csv").is_file():
         try:

@@ -156,8 +156,8 @@ class LedgerRow:
 
     @property
     def batch_size_or_one(self) -> int:
-        """The batch size that the estimate is for; 1 where the report does not say, whose figures
-        are for what it holds as a whole."""
+        """The batch size of the estimate; 1 if the report does not state it: its figures are for
+        the complete report."""
         return self.batch if isinstance(self.batch, int) else 1
 
     @property

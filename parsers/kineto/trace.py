@@ -139,15 +139,7 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
     xla = XlaTranslator()
     events = classify_events(xla.translate_jax_to_kineto_events(stream.iterate_event_blocks()))
     metadata = stream.metadata
-    if xla.is_xla and not events.kernels:
-        reason = (
-            "it is a JAX trace without kernels of a GPU, and perfctl reads no other work of one"
-        )
-        raise ReportError(path, JAX, reason, "Record it with jax.profiler.trace on a GPU")
-    if not events.known and "schemaVersion" not in metadata:
-        reason = "it is a Chrome trace without torch.profiler events (cpu_op, kernel, ...)"
-        todo = "Pass a trace that torch.profiler's export_chrome_trace wrote"
-        raise ReportError(path, TOOL, reason, todo)
+    _raise_if_nothing_to_read(path, events, metadata, is_xla=xla.is_xla)
     gpus = [_DeviceProperties(index) for index in xla.gpus.values()] or _read_gpus(metadata)
     job = decode_valid_members(_DistributedInfo, metadata.get("distributedInfo"))
     is_rocm = any(key.startswith(("hip_", "roctracer")) for key in metadata)
@@ -223,6 +215,20 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
         graph_launches=graphs.launches,
         counter_samples=events.counters,
     )
+
+
+def _raise_if_nothing_to_read(
+    path: Path, events: SortedEvents, metadata: Mapping[str, Any], *, is_xla: bool
+) -> None:
+    if is_xla and not events.kernels:
+        reason = (
+            "it is a JAX trace without kernels of a GPU, and perfctl reads no other work of one"
+        )
+        raise ReportError(path, JAX, reason, "Record it with jax.profiler.trace on a GPU")
+    if not events.known and "schemaVersion" not in metadata:
+        reason = "it is a Chrome trace without torch.profiler events (cpu_op, kernel, ...)"
+        todo = "Pass a trace that torch.profiler's export_chrome_trace wrote"
+        raise ReportError(path, TOOL, reason, todo)
 
 
 def _assign_layers_to_kernels(

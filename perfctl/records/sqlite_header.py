@@ -1,5 +1,5 @@
-"""Names in SQL, and the header of an SQLite file, its first 100 bytes (https://www.sqlite.org/fileformat.html,
-section 1.3)."""
+"""Names in SQL, and the header of an SQLite file: its first 100 bytes
+(https://www.sqlite.org/fileformat.html, section 1.3)."""
 
 from __future__ import annotations
 

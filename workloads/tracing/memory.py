@@ -91,7 +91,7 @@ class LiveStorages:
         """Call after an addition in backward. If an earlier node made ``first``, autograd added
         the running node's gradient to it.
 
-        Autograd adds in place if nobody else holds ``first``, which a view's base does, but never
+        Autograd adds in place if no other tensor holds ``first``, as a view's base does, but never
         in a dispatch mode (torch/csrc/autograd/input_buffer.cpp). ``first`` then dies before the
         next operation.
         """

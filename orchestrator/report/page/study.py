@@ -412,7 +412,9 @@ def build_summary_cell(item: Summary, run: Run, *, is_rounded: bool = True) -> C
         return Cell("< 0.05", "DLProf's CSV rounds: 0.0% is anything below 0.05%", value="< 0.05")
     if not is_rounded:
         return Cell(f"{item.value:,.10g}", value=item.value)
-    is_large = 1e6 <= abs(item.value) < inf  # six digits would print zeros that nobody measured
+    is_large = (
+        1e6 <= abs(item.value) < inf
+    )  # six digits would print zeros instead of measured digits
     value = round(item.value) if is_large else item.value
     return Cell(
         format_integer_or_six_digits(value),
